@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/channel_coefficients.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/operators.h"
@@ -21,13 +22,15 @@ namespace HWY_NAMESPACE {
 // Each load type below has At(lanes, channel), which returns an object that holds the coefficients
 // of a vector of channels from `channel` on, meant to stay in registers. Its operator()(lanes, i)
 // computes the vector at element i of the tensor, where i % channels == channel. A kernel calls At
-// once per vector of channels and then goes over many pixels.
+// once per vector of channels and then goes over many pixels. Prefetch(i) brings the memory of
+// element i to the cache; i may be beyond the end of the tensor.
 
 // Reads a tensor as it is.
 struct PlainLoad {
   const float* data;
   struct Channel {
     const float* data;
+    HWY_INLINE void Prefetch(int64_t i) const { hwy::Prefetch(data + i); }
     template <typename Lanes>
     HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
       return lanes.Load(data + i);
@@ -51,6 +54,10 @@ struct ValueLoad {
     const float* skip;
     Vector scale, shift;
     Bounds bounds;
+    HWY_INLINE void Prefetch(int64_t i) const {
+      hwy::Prefetch(raw + i);
+      if constexpr (kSkip) hwy::Prefetch(skip + i);
+    }
     template <typename Lanes>
     HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
       Vector z = lanes.Load(raw + i);
@@ -77,6 +84,10 @@ struct GradientLoad {
     const float* dz;
     const float* raw;
     Vector a, b, c;
+    HWY_INLINE void Prefetch(int64_t i) const {
+      hwy::Prefetch(dz + i);
+      if constexpr (kBatch) hwy::Prefetch(raw + i);
+    }
     template <typename Lanes>
     HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
       if constexpr (!kBatch) return hn::Mul(lanes.Load(dz + i), a);
