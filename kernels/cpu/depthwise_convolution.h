@@ -1,4 +1,4 @@
-// Depthwise convolutions with kernels of 1 to 3, vectorised over channels. A task handles a few
+// Depthwise convolutions with kernels of 1 to 7, vectorised over channels. A task handles a few
 // samples and a slab of channels: it computes their lazy input once into its cache and slides
 // the kernel over it there. Each call blocks until its outputs are written.
 #ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_CONVOLUTION_H_

@@ -13,7 +13,7 @@
 namespace pushpull {
 
 // `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
-// than 3 are a CHECK failure. The CPU must have AVX2 and FMA.
+// than 7 are a CHECK failure. The CPU must have AVX2 and FMA.
 std::unique_ptr<Operators<float>> MakeFastOperators(ThreadPool* pool);
 
 }  // namespace pushpull
