@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
