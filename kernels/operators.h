@@ -31,7 +31,7 @@
 
 namespace pushpull {
 
-// T is the type of activations: float, Bfloat16 (GPU only) or double (reference operators only).
+// T is the type of activations: float, Bfloat16 or double (reference operators only).
 template <typename T>
 class Operators {
  public:

@@ -6,7 +6,17 @@
 
 #include "glog/logging.h"
 
+#include "kernels/gather/numbers.h"
+
 namespace pushpull {
+namespace {
+
+template <typename T>
+double Widen(T value) {
+  return gather::Widen(value);
+}
+
+}  // namespace
 
 template <typename T>
 ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, const T* logits,
@@ -19,26 +29,28 @@ ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, 
     const int32_t label = labels[s];
     CHECK(label >= 0 && label < classes)
         << "sample " << s << ": label " << label << " of " << classes;
-    const double largest = *std::max_element(row, row + classes);
+    double largest = Widen(row[0]);
+    for (int64_t c = 1; c < classes; ++c) largest = std::max<double>(largest, Widen(row[c]));
     double denominator = 0, sum = 0;
     int64_t at_least = 0;  // other classes that rank before the label; NaNs do, too
     for (int64_t c = 0; c < classes; ++c) {
-      denominator += std::exp(static_cast<double>(row[c]) - largest);
-      sum += static_cast<double>(row[c]) - largest;
-      if (c != label && !(row[c] < row[label])) ++at_least;
+      denominator += std::exp(Widen(row[c]) - largest);
+      sum += Widen(row[c]) - largest;
+      if (c != label && !(Widen(row[c]) < Widen(row[label]))) ++at_least;
     }
     const double log_denominator = std::log(denominator);
     // -sum_c target_c * log_softmax_c, with sum_c target_c = 1.
-    result.loss += log_denominator - (1 - smoothing) * (static_cast<double>(row[label]) - largest) -
-                   off_target * sum;
+    result.loss +=
+        log_denominator - (1 - smoothing) * (Widen(row[label]) - largest) - off_target * sum;
     result.top1 += at_least < 1;
     result.top5 += at_least < 5;
     if (dlogits == nullptr) continue;
     T* out = dlogits + s * classes;
     for (int64_t c = 0; c < classes; ++c) {
-      const double probability = std::exp(static_cast<double>(row[c]) - largest) / denominator;
+      const double probability = std::exp(Widen(row[c]) - largest) / denominator;
       const double target = off_target + (c == label ? 1 - smoothing : 0.0);
-      out[c] = static_cast<T>((probability - target) / static_cast<double>(samples));
+      const double gradient = (probability - target) / static_cast<double>(samples);
+      gather::Narrow(gather::WideOf<T>(gradient), out + c);
     }
   }
   result.loss /= static_cast<double>(samples);
@@ -47,6 +59,8 @@ ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, 
 
 template ClassificationResult SoftmaxCrossEntropyOnCpu<float>(int64_t, int64_t, const float*,
                                                               const int32_t*, double, float*);
+template ClassificationResult SoftmaxCrossEntropyOnCpu<Bfloat16>(int64_t, int64_t, const Bfloat16*,
+                                                                 const int32_t*, double, Bfloat16*);
 template ClassificationResult SoftmaxCrossEntropyOnCpu<double>(int64_t, int64_t, const double*,
                                                                const int32_t*, double, double*);
 

@@ -10,7 +10,7 @@
 namespace pushpull {
 
 // As Operators::SoftmaxCrossEntropy, computed in double on the calling thread. A label outside
-// [0, classes) is a CHECK failure. T is float or double.
+// [0, classes) is a CHECK failure. T is float, double or Bfloat16.
 template <typename T>
 ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, const T* logits,
                                               const int32_t* labels, double smoothing, T* dlogits);

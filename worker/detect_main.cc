@@ -52,13 +52,14 @@ ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "GPU memory that this process may use, in MiB; 0: no limit");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512; the "
-    "results have the same bits with each");
+    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
+    "avx512_bf16, which is AVX-512 with instructions for --precision=bf16; the results have the "
+    "same bits with each");
 
 namespace pushpull {
 namespace {
@@ -270,9 +271,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<ChosenDevice> chosen =
       OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});
   if (!chosen.ok()) return FinishMain(chosen.status());
-  LOG_IF(WARNING, !chosen->warning.empty())
-      << chosen->warning << ": computing on the CPU; --device=cpu says that this is meant";
-  LOG_IF(INFO, chosen->device != nullptr) << "computing on " << chosen->device->description();
+  LOG_IF(WARNING, !chosen->warning.empty()) << chosen->warning;
+  LOG(INFO) << "computing on " << DescribeDevice(*chosen);
   const absl::Status status = Run(arguments.arguments, *chosen);
   return FinishMain(WithDeviceExitCode(status, chosen->device.get()));
 }

@@ -48,13 +48,14 @@ ABSL_FLAG(
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32, or bf16 on a GPU");
+ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "how much GPU memory this process may use, in MiB; 0: no limit");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512; the "
-    "results have the same bits with each");
+    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
+    "avx512_bf16, which is AVX-512 with instructions for --precision=bf16; the results have the "
+    "same bits with each");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "prepended to relative input paths in the config");
 ABSL_FLAG(int, wait_secs, 600,
@@ -181,9 +182,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<ChosenDevice> chosen =
       OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});
   if (!chosen.ok()) return FinishMain(chosen.status());
-  LOG_IF(WARNING, !chosen->warning.empty())
-      << chosen->warning << ": evaluating on the CPU; --device=cpu says that this is meant";
-  LOG_IF(INFO, chosen->device != nullptr) << "evaluating on " << chosen->device->description();
+  LOG_IF(WARNING, !chosen->warning.empty()) << chosen->warning;
+  LOG(INFO) << "evaluating on " << DescribeDevice(*chosen);
   const absl::Status status = RunEvaluator(context, *chosen);
   return FinishMain(WithDeviceExitCode(status, chosen->device.get()));
 }

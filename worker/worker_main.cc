@@ -70,8 +70,10 @@ ABSL_FLAG(bool, check_cluster, false,
           "task does not answer");
 ABSL_FLAG(std::string, device, "",
           "Where clones compute: cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "",
-          "Precision of activations: bf16 (default on a GPU) or fp32 (the only one on the CPU)");
+ABSL_FLAG(
+    std::string, precision, "",
+    "Precision of activations and their gradients: bf16 (default on a GPU) or fp32 (default on "
+    "the CPU). Variables and pushed gradients are fp32 in both");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
           "Precision of pushed gradients: fp32; bf16, which halves the data sent; or int8, which "
           "sends about a quarter and adds what that loses to the clone's next gradient (after a "
@@ -90,10 +92,11 @@ ABSL_FLAG(
     "they are installed and faster; measured once per GPU, driver and version and kept in "
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
-ABSL_FLAG(
-    std::string, cpu_isa, "auto",
-    "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2 or avx512. The "
-    "results have the same bits with each");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
+          "avx512_bf16, which is AVX-512 with instructions for --precision=bf16. The results have "
+          "the same "
+          "bits with each");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,
@@ -271,11 +274,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* co
   flags.library_choices_file = LibraryChoicesFile(ProcessEnvironment());
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
-  LOG_IF(WARNING, !chosen.warning.empty() && clone == 0)
-      << chosen.warning << ": computing on the CPU; --device=cpu says that this is meant";
-  LOG_IF(INFO, chosen.device != nullptr)
-      << "clone " << clone << " computes on " << chosen.device->description() << " in "
-      << (chosen.precision == Precision::kBfloat16 ? "bf16" : "fp32");
+  LOG_IF(WARNING, !chosen.warning.empty() && clone == 0) << chosen.warning;
+  LOG(INFO) << "clone " << clone << " computes on " << DescribeDevice(chosen);
   compute->device = chosen.device.get();
   compute->precision = chosen.precision;
   return std::move(chosen.device);

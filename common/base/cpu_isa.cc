@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-constexpr CpuIsa kAll[] = {CpuIsa::kAvx2, CpuIsa::kAvx512};
+constexpr CpuIsa kAll[] = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
 
 bool HasAvx512() {
   // What Highway's target AVX3 may use (hwy/ops/set_macros-inl.h).
@@ -27,11 +27,22 @@ std::atomic<CpuIsa>& Chosen() {
 
 }  // namespace
 
-absl::string_view CpuIsaName(CpuIsa isa) { return isa == CpuIsa::kAvx512 ? "avx512" : "avx2"; }
+absl::string_view CpuIsaName(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx2:
+      return "avx2";
+    case CpuIsa::kAvx512:
+      return "avx512";
+    case CpuIsa::kAvx512Bf16:
+      return "avx512_bf16";
+  }
+  LOG(FATAL) << "no instruction set " << static_cast<int>(isa);
+}
 
 std::vector<CpuIsa> AvailableCpuIsas() {
   std::vector<CpuIsa> isas = {CpuIsa::kAvx2};
   if (HasAvx512()) isas.push_back(CpuIsa::kAvx512);
+  if (HasAvx512() && __builtin_cpu_supports("avx512bf16")) isas.push_back(CpuIsa::kAvx512Bf16);
   return isas;
 }
 

@@ -9,9 +9,11 @@
 
 namespace pushpull {
 
-enum class CpuIsa { kAvx2, kAvx512 };
+// kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs (AVX512-BF16). Kernels of other
+// numbers are those of kAvx512.
+enum class CpuIsa { kAvx2, kAvx512, kAvx512Bf16 };
 
-// Returns "avx2" or "avx512".
+// Returns "avx2", "avx512" or "avx512_bf16".
 absl::string_view CpuIsaName(CpuIsa isa);
 
 // Returns the instruction sets that this CPU has and that kernels are compiled for, the best one
@@ -30,7 +32,7 @@ void UseCpuIsa(CpuIsa isa);
 // Returns the function that ChosenCpuIsa() selects, of one that is compiled for each.
 template <typename Function>
 Function* ForChosenCpuIsa(Function* avx2, Function* avx512) {
-  return ChosenCpuIsa() == CpuIsa::kAvx512 ? avx512 : avx2;
+  return ChosenCpuIsa() == CpuIsa::kAvx2 ? avx2 : avx512;
 }
 
 }  // namespace pushpull

@@ -20,12 +20,15 @@ class Arena {
 
   // Returns the next `count` floats, 64-byte aligned and uninitialised, or null if this Arena only
   // counts. A workspace that is too small is a CHECK failure.
-  float* Floats(int64_t count) {
+  float* Floats(int64_t count) { return Numbers<float>(count); }
+  // The same for numbers of another type.
+  template <typename T>
+  T* Numbers(int64_t count) {
     const int64_t begin = used_;
-    used_ += (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
     if (capacity_ < 0) return nullptr;
     CHECK_LE(used_, capacity_) << "workspace too small: ask the operators for its size";
-    return reinterpret_cast<float*>(data_ + begin);
+    return reinterpret_cast<T*>(data_ + begin);
   }
   int64_t used_bytes() const { return used_; }  // by the pieces so far, with their alignment
 

@@ -50,8 +50,8 @@ GradientCoefficients::GradientCoefficients(int64_t channels, Arena* arena)
       b(arena->Floats(PaddedChannels(channels))),
       c(arena->Floats(PaddedChannels(channels))) {}
 
-void GradientCoefficients::Compute(const Shape& shape, const OutputGradient<float>& dy) const {
-  const BatchNorm<float>& norm = *dy.batch_norm;
+void GradientCoefficients::Compute(const Shape& shape, const BatchNorm<float>& norm,
+                                   const float* dbeta, const float* dgamma) const {
   const double count = static_cast<double>(shape.rows());
   for (int64_t i = 0; i < shape.c; ++i) {
     const double inverse = InverseDeviation(norm, i);
@@ -59,9 +59,9 @@ void GradientCoefficients::Compute(const Shape& shape, const OutputGradient<floa
     a[i] = static_cast<float>(scale);
     b[i] = c[i] = 0;
     if (norm.statistics == Statistics::kFrozen) continue;
-    const double slope = -scale * inverse * dy.dgamma[i] / count;
+    const double slope = -scale * inverse * dgamma[i] / count;
     b[i] = static_cast<float>(slope);
-    c[i] = static_cast<float>(-scale * dy.dbeta[i] / count - slope * norm.mean[i]);
+    c[i] = static_cast<float>(-scale * dbeta[i] / count - slope * norm.mean[i]);
   }
   for (int64_t i = shape.c; i < PaddedChannels(shape.c); ++i) a[i] = b[i] = c[i] = 0;
 }
@@ -73,47 +73,47 @@ BlockSums::BlockSums(int64_t blocks, int64_t channels, Arena* arena)
       second(arena->Floats(blocks * stride)) {}
 
 void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, int64_t channels,
-                       const StatisticsOut<float>& out, ThreadPool* pool) {
+                       float* mean, float* variance, ThreadPool* pool) {
   const auto weight = [&](int64_t block) {
     return static_cast<double>(std::min(block_rows, rows - block * block_rows));
   };
   ForEachGroup(channels, pool, [&](int64_t begin, int64_t count) {
-    double mean[kGroup] = {}, squares[kGroup] = {};
+    double means[kGroup] = {}, squares[kGroup] = {};
     for (int64_t b = 0; b < sums.blocks; ++b) {
       const float* block_mean = sums.First(b) + begin;
-      for (int64_t c = 0; c < count; ++c) mean[c] += weight(b) * block_mean[c];
+      for (int64_t c = 0; c < count; ++c) means[c] += weight(b) * block_mean[c];
     }
-    for (int64_t c = 0; c < count; ++c) mean[c] /= static_cast<double>(rows);
+    for (int64_t c = 0; c < count; ++c) means[c] /= static_cast<double>(rows);
     for (int64_t b = 0; b < sums.blocks; ++b) {
       const float* block_mean = sums.First(b) + begin;
       const float* block_squares = sums.Second(b) + begin;
       for (int64_t c = 0; c < count; ++c) {
-        const double offset = block_mean[c] - mean[c];
+        const double offset = block_mean[c] - means[c];
         squares[c] += block_squares[c] + weight(b) * offset * offset;
       }
     }
     for (int64_t c = 0; c < count; ++c) {
-      out.mean[begin + c] = static_cast<float>(mean[c]);
-      out.variance[begin + c] = static_cast<float>(squares[c] / static_cast<double>(rows));
+      mean[begin + c] = static_cast<float>(means[c]);
+      variance[begin + c] = static_cast<float>(squares[c] / static_cast<double>(rows));
     }
   });
 }
 
 void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64_t channels,
-                      const InputGradient<float>& out, ThreadPool* pool) {
+                      float* dbeta, float* dgamma, ThreadPool* pool) {
   ForEachGroup(channels, pool, [&](int64_t begin, int64_t count) {
-    double dbeta[kGroup] = {}, dgamma[kGroup] = {};
+    double first_sums[kGroup] = {}, second_sums[kGroup] = {};
     for (int64_t b = 0; b < sums.blocks; ++b) {
       const float* first = sums.First(b) + begin;
       const float* second = sums.Second(b) + begin;
       for (int64_t c = 0; c < count; ++c) {
-        dbeta[c] += first[c];
-        dgamma[c] += second[c];
+        first_sums[c] += first[c];
+        second_sums[c] += second[c];
       }
     }
     for (int64_t c = 0; c < count; ++c) {
-      out.dbeta[begin + c] = static_cast<float>(dbeta[c]);
-      out.dgamma[begin + c] = static_cast<float>(dgamma[c] * InverseDeviation(norm, begin + c));
+      dbeta[begin + c] = static_cast<float>(first_sums[c]);
+      dgamma[begin + c] = static_cast<float>(second_sums[c] * InverseDeviation(norm, begin + c));
     }
   });
 }

@@ -33,7 +33,12 @@ struct LazyCoefficients {
 struct GradientCoefficients {
   GradientCoefficients(int64_t channels, Arena* arena);
   // `shape` is that of dy, which must have a batch norm.
-  void Compute(const Shape& shape, const OutputGradient<float>& dy) const;
+  template <typename T>
+  void Compute(const Shape& shape, const OutputGradient<T>& dy) const {
+    Compute(shape, *dy.batch_norm, dy.dbeta, dy.dgamma);
+  }
+  void Compute(const Shape& shape, const BatchNorm<float>& norm, const float* dbeta,
+               const float* dgamma) const;
   float* a;
   float* b;
   float* c;
@@ -57,9 +62,9 @@ struct BlockSums {
 // The `rows` rows are cut into blocks of `block_rows`; the last block may be shorter. Statistics
 // are combined by the formula of Chan, Golub and LeVeque (1979). They block until done.
 void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, int64_t channels,
-                       const StatisticsOut<float>& out, ThreadPool* pool);
+                       float* mean, float* variance, ThreadPool* pool);
 void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64_t channels,
-                      const InputGradient<float>& out, ThreadPool* pool);
+                      float* dbeta, float* dgamma, ThreadPool* pool);
 
 }  // namespace pushpull
 

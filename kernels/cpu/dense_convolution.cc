@@ -21,34 +21,37 @@ bool IsPointwise(const ConvolutionShape& shape) {
 }
 
 // Returns memory that already holds the value of x, or null if the value has to be computed.
-const float* ReadyValue(const Lazy<float>& x) {
+template <typename T>
+const T* ReadyValue(const Lazy<T>& x) {
   if (x.applied != nullptr) return x.applied;
   const bool identity =
       x.batch_norm == nullptr && x.skip == nullptr && x.activation == Activation::kNone;
   return identity ? x.raw : nullptr;
 }
 
+template <typename T>
 struct ForwardPlan {
   ForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
-        value(IsPointwise(shape) ? nullptr : arena->Floats(shape.in.size())),
+        value(IsPointwise(shape) ? nullptr : arena->Numbers<T>(shape.in.size())),
         product(shape.out().rows(), Taps(shape) * shape.in.c, shape.out_channels,
                 ChooseCut(shape.out().rows(), shape.dense_weights(), block_rows), block_rows,
                 threads, arena),
         sums(product.blocks(), shape.out_channels, arena),
-        scratch(arena->Floats(product.ScratchFloats(threads))) {}
+        scratch(arena->Numbers<T>(product.ScratchNumbers(threads))) {}
 
   int64_t block_rows;
   LazyCoefficients coefficients;
-  float* value;
-  Product product;
+  T* value;
+  Product<T> product;
   BlockSums sums;
-  float* scratch;
+  T* scratch;
 };
 
 // The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
 // from the same packed dy, so both products are cut in the same way.
+template <typename T>
 struct BackwardPlan {
   BackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : pointwise(IsPointwise(shape)),
@@ -57,15 +60,15 @@ struct BackwardPlan {
         cut(ChooseCut(shape.out().rows(), shape.dense_weights(), block_rows)),
         coefficients(shape.in.c, arena),
         gradient_coefficients(shape.out_channels, arena),
-        value(pointwise ? nullptr : arena->Floats(shape.in.size())),
-        dy(pointwise ? nullptr : arena->Floats(shape.out().size())),
+        value(pointwise ? nullptr : arena->Numbers<T>(shape.in.size())),
+        dy(pointwise ? nullptr : arena->Numbers<T>(shape.out().size())),
         weight_gradient(shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
         product(shape.in.rows(), Taps(shape) * shape.out_channels, shape.in.c,
                 pointwise ? cut : ChooseCut(shape.in.rows(), shape.dense_weights(), block_rows),
                 block_rows, threads, arena),
         sums(product.blocks(), shape.in.c, arena),
-        scratch(pointwise ? nullptr : arena->Floats(product.ScratchFloats(threads))) {}
+        scratch(pointwise ? nullptr : arena->Numbers<T>(product.ScratchNumbers(threads))) {}
 
   bool pointwise;
   int64_t inner;
@@ -73,25 +76,26 @@ struct BackwardPlan {
   Cut cut;
   LazyCoefficients coefficients;
   GradientCoefficients gradient_coefficients;
-  float* value;
-  float* dy;
-  WeightGradient weight_gradient;
-  Product product;
+  T* value;
+  T* dy;
+  WeightGradient<T> weight_gradient;
+  Product<T> product;
   BlockSums sums;
-  float* scratch;
+  T* scratch;
 };
 
 // Both gradients of a pointwise convolution. dy is computed and packed once and used for both while
 // it is in the cache.
-void PointwiseBackward(const BackwardPlan& plan, const Lazy<float>& x, const WeightOperand& weights,
-                       const RowSource& dy, float* dweights, const TileFinisher& finisher,
+template <typename T>
+void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const WeightOperand& weights,
+                       const RowSource<T>& dy, float* dweights, const TileFinisher& finisher,
                        bool wants_input, ThreadPool* pool) {
-  const ValueRows rows(x, plan.coefficients);
-  const WeightGradient& weight_gradient = plan.weight_gradient;
+  const ValueRows<T> rows(x, plan.coefficients);
+  const WeightGradient<T>& weight_gradient = plan.weight_gradient;
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) plan.product.PackWeights(weights, pool);
     weight_gradient.RunByBlocks(rows, dy, dweights, pool,
-                                [&](const float* packed, int64_t block, int thread) {
+                                [&](const T* packed, int64_t block, int thread) {
                                   if (wants_input)
                                     plan.product.MultiplyBlock(packed, block, thread, finisher);
                                 });
@@ -110,14 +114,15 @@ void PointwiseBackward(const BackwardPlan& plan, const Lazy<float>& x, const Wei
 
 // Both gradients of any other convolution, one after the other: the weight gradient multiplies
 // patches of x, the input gradient multiplies patches of dy by the transposed weights.
-void PatchBackward(const ConvolutionShape& shape, const BackwardPlan& plan, const float* value,
-                   const WeightOperand& weights, const RowSource& dy_rows, const float* dy,
+template <typename T>
+void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<T>& plan, const T* value,
+                   const WeightOperand& weights, const RowSource<T>& dy_rows, const T* dy,
                    float* dweights, const TileFinisher& finisher, bool wants_input,
                    ThreadPool* pool) {
-  const PatchRows rows(shape, value);
-  const WeightGradient& weight_gradient = plan.weight_gradient;
+  const PatchRows<T> rows(shape, value);
+  const WeightGradient<T>& weight_gradient = plan.weight_gradient;
   if (plan.cut == Cut::kByBlocks) {
-    weight_gradient.RunByBlocks(rows, dy_rows, dweights, pool, [](const float*, int64_t, int) {});
+    weight_gradient.RunByBlocks(rows, dy_rows, dweights, pool, [](const T*, int64_t, int) {});
   } else {
     weight_gradient.Pack(rows, dy_rows, pool);
     pool->ParallelFor(weight_gradient.panel_tasks(), [&](int64_t task, int thread) {
@@ -125,79 +130,94 @@ void PatchBackward(const ConvolutionShape& shape, const BackwardPlan& plan, cons
     });
   }
   if (!wants_input) return;
-  plan.product.Run(TransposedPatchRows(shape, dy), weights, finisher, plan.scratch, pool);
+  plan.product.Run(TransposedPatchRows<T>(shape, dy), weights, finisher, plan.scratch, pool);
 }
 
 }  // namespace
 
+template <typename T>
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads) {
   Arena forward, backward;
-  ForwardPlan(shape, threads, &forward);
-  BackwardPlan(shape, threads, &backward);
+  ForwardPlan<T>(shape, threads, &forward);
+  BackwardPlan<T>(shape, threads, &backward);
   return std::max(forward.used_bytes(), backward.used_bytes());
 }
 
-void DenseForward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                  const float* bias, float* y, const StatisticsOut<float>& statistics,
+template <typename T>
+void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                  const float* bias, T* y, const StatisticsOut<T>& statistics,
                   const Workspace& workspace, ThreadPool* pool) {
   Arena arena(workspace);
-  const ForwardPlan plan(shape, pool->num_threads(), &arena);
+  const ForwardPlan<T> plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kForward};
   const bool wants_statistics = statistics.mean != nullptr;
-  const ForwardFinisher finisher(shape.out_channels, bias, y,
-                                 wants_statistics ? &plan.sums : nullptr);
+  const ForwardFinisher<T> finisher(shape.out_channels, bias, y,
+                                    wants_statistics ? &plan.sums : nullptr);
   if (IsPointwise(shape)) {
-    plan.product.Run(ValueRows(x, plan.coefficients), operand, finisher, plan.scratch, pool);
+    plan.product.Run(ValueRows<T>(x, plan.coefficients), operand, finisher, plan.scratch, pool);
   } else {
-    const float* value = ReadyValue(x);
+    const T* value = ReadyValue(x);
     if (value == nullptr) {
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    plan.product.Run(PatchRows(shape, value), operand, finisher, plan.scratch, pool);
+    plan.product.Run(PatchRows<T>(shape, value), operand, finisher, plan.scratch, pool);
   }
   if (!wants_statistics) return;
   CombineStatistics(plan.sums, plan.product.block_rows(), shape.out().rows(), shape.out_channels,
-                    statistics, pool);
+                    statistics.mean, statistics.variance, pool);
 }
 
-void DenseBackward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                   const OutputGradient<float>& dy, float* dweights, float* dbias,
-                   const InputGradient<float>& dx, const Workspace& workspace, ThreadPool* pool) {
+template <typename T>
+void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                   const OutputGradient<T>& dy, float* dweights, float* dbias,
+                   const InputGradient<T>& dx, const Workspace& workspace, ThreadPool* pool) {
   Arena arena(workspace);
-  const BackwardPlan plan(shape, pool->num_threads(), &arena);
+  const BackwardPlan<T> plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
   if (dbias != nullptr) SumGradient(shape.out(), dy, plan.gradient_coefficients, dbias);
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kTransposed};
-  const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);
+  const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
   const bool wants_input = dx.dz != nullptr;
   if (plan.pointwise) {
-    const GradientRows dy_rows(shape.out_channels, dy, plan.gradient_coefficients);
+    const GradientRows<T> dy_rows(shape.out_channels, dy, plan.gradient_coefficients);
     PointwiseBackward(plan, x, operand, dy_rows, dweights, finisher, wants_input, pool);
   } else {
-    const float* value = ReadyValue(x);
+    const T* value = ReadyValue(x);
     if (value == nullptr) {
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    const float* gradient = dy.dz;
+    const T* gradient = dy.dz;
     if (dy.batch_norm != nullptr && wants_input) {
       ApplyGradient(shape.out(), dy, plan.gradient_coefficients, plan.dy, pool);
       gradient = plan.dy;
     }
-    const OutputGradient<float> ready{gradient, nullptr, nullptr, nullptr, nullptr};
-    const GradientRows dy_rows(shape.out_channels, wants_input ? ready : dy,
-                               plan.gradient_coefficients);
+    const OutputGradient<T> ready{gradient, nullptr, nullptr, nullptr, nullptr};
+    const GradientRows<T> dy_rows(shape.out_channels, wants_input ? ready : dy,
+                                  plan.gradient_coefficients);
     PatchBackward(shape, plan, value, operand, dy_rows, gradient, dweights, finisher, wants_input,
                   pool);
   }
   if (wants_input && x.batch_norm != nullptr) {
-    CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx, pool);
+    CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx.dbeta, dx.dgamma, pool);
   }
 }
+
+#define PUSHPULL_DENSE_CONVOLUTION(T)                                                        \
+  template int64_t DenseWorkspaceBytes<T>(const ConvolutionShape&, int);                     \
+  template void DenseForward<T>(const ConvolutionShape&, const Lazy<T>&, const float*,       \
+                                const float*, T*, const StatisticsOut<T>&, const Workspace&, \
+                                ThreadPool*);                                                \
+  template void DenseBackward<T>(const ConvolutionShape&, const Lazy<T>&, const float*,      \
+                                 const OutputGradient<T>&, float*, float*,                   \
+                                 const InputGradient<T>&, const Workspace&, ThreadPool*)
+PUSHPULL_DENSE_CONVOLUTION(float);
+PUSHPULL_DENSE_CONVOLUTION(Bfloat16);
+#undef PUSHPULL_DENSE_CONVOLUTION
 
 }  // namespace pushpull

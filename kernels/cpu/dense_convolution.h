@@ -11,16 +11,22 @@
 
 namespace pushpull {
 
+// T, the type of the tensors, is float or Bfloat16. With Bfloat16 the weights are rounded when they
+// are packed, and the sums are of floats.
+
 // The bytes of workspace that either direction needs at most with `threads` threads in the pool.
+template <typename T>
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads);
 
 // As Operators::Convolution and ConvolutionBackward.
-void DenseForward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                  const float* bias, float* y, const StatisticsOut<float>& statistics,
+template <typename T>
+void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                  const float* bias, T* y, const StatisticsOut<T>& statistics,
                   const Workspace& workspace, ThreadPool* pool);
-void DenseBackward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                   const OutputGradient<float>& dy, float* dweights, float* dbias,
-                   const InputGradient<float>& dx, const Workspace& workspace, ThreadPool* pool);
+template <typename T>
+void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                   const OutputGradient<T>& dy, float* dweights, float* dbias,
+                   const InputGradient<T>& dx, const Workspace& workspace, ThreadPool* pool);
 
 }  // namespace pushpull
 

@@ -167,10 +167,10 @@ class RowBackward {
 
 // Computes the gradients of one task, band by band. `finisher` is null if no input gradient is
 // wanted.
-template <typename ValueLoader, typename GradientLoader>
+template <typename ValueLoader, typename GradientLoader, typename T>
 void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
              const ValueLoader& value, const GradientLoader& gradient, const float* weights,
-             const BackwardFinisher* finisher, int64_t task, int thread) {
+             const BackwardFinisher<T>* finisher, int64_t task, int thread) {
   const DepthwiseTiling& tiling = plan.tiling;
   const Shape in = shape.in, out = shape.out();
   const int64_t slab = tiling.slab, c0 = tiling.FirstChannel(task),
@@ -208,9 +208,10 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
   }
 }
 
-void RunTasks(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
-              const Lazy<float>& x, const float* weights, const OutputGradient<float>& dy,
-              const BackwardFinisher* finisher, ThreadPool* pool) {
+template <typename T>
+void RunTasks(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan, const Lazy<T>& x,
+              const float* weights, const OutputGradient<T>& dy,
+              const BackwardFinisher<T>* finisher, ThreadPool* pool) {
   WithValueLoad(x, plan.coefficients, [&](const auto& value) HWY_ATTR {
     WithGradientLoad(dy, plan.gradient_coefficients, [&](const auto& gradient) HWY_ATTR {
       pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
@@ -234,26 +235,35 @@ int64_t DepthwiseBackwardWorkspaceBytes(const ConvolutionShape& shape, int threa
   return arena.used_bytes();
 }
 
-void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                       const OutputGradient<float>& dy, float* dweights,
-                       const InputGradient<float>& dx, const Workspace& workspace,
-                       ThreadPool* pool) {
+template <typename T>
+void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                       const OutputGradient<T>& dy, float* dweights, const InputGradient<T>& dx,
+                       const Workspace& workspace, ThreadPool* pool) {
   Arena arena(workspace);
   const DepthwiseBackwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
-  const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);
-  const BackwardFinisher* wanted = dx.dz != nullptr ? &finisher : nullptr;
-  ForChosenCpuIsa(N_AVX2::RunTasks, N_AVX3::RunTasks)(shape, plan, x, weights, dy, wanted, pool);
+  const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
+  const BackwardFinisher<T>* wanted = dx.dz != nullptr ? &finisher : nullptr;
+  ForChosenCpuIsa(N_AVX2::RunTasks<T>, N_AVX3::RunTasks<T>)(shape, plan, x, weights, dy, wanted,
+                                                            pool);
   // Adds the weight gradients of all groups, in order.
   for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
     AddRows(plan.partial + tap * plan.padded_channels, plan.tiling.groups, plan.partial_floats,
             shape.in.c, dweights + tap * shape.in.c);
   }
   if (wanted != nullptr && x.batch_norm != nullptr) {
-    CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx, pool);
+    CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx.dbeta, dx.dgamma, pool);
   }
 }
+
+template void DepthwiseBackward<float>(const ConvolutionShape&, const Lazy<float>&, const float*,
+                                       const OutputGradient<float>&, float*,
+                                       const InputGradient<float>&, const Workspace&, ThreadPool*);
+template void DepthwiseBackward<Bfloat16>(const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                          const float*, const OutputGradient<Bfloat16>&, float*,
+                                          const InputGradient<Bfloat16>&, const Workspace&,
+                                          ThreadPool*);
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -15,14 +15,16 @@ namespace pushpull {
 int64_t DepthwiseForwardWorkspaceBytes(const ConvolutionShape& shape, int threads);
 int64_t DepthwiseBackwardWorkspaceBytes(const ConvolutionShape& shape, int threads);
 
-// As Operators::DepthwiseConvolution and DepthwiseConvolutionBackward.
-void DepthwiseForward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                      float* y, const StatisticsOut<float>& statistics, const Workspace& workspace,
+// As Operators::DepthwiseConvolution and DepthwiseConvolutionBackward. T, the type of the tensors,
+// is float or Bfloat16; what is in the cache, and all arithmetic, is in floats.
+template <typename T>
+void DepthwiseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights, T* y,
+                      const StatisticsOut<T>& statistics, const Workspace& workspace,
                       ThreadPool* pool);
-void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                       const OutputGradient<float>& dy, float* dweights,
-                       const InputGradient<float>& dx, const Workspace& workspace,
-                       ThreadPool* pool);
+template <typename T>
+void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                       const OutputGradient<T>& dy, float* dweights, const InputGradient<T>& dx,
+                       const Workspace& workspace, ThreadPool* pool);
 
 }  // namespace pushpull
 

@@ -22,6 +22,7 @@ namespace {
 
 // Describes one output row: y is the sum over the taps. The deviations of y from `origin` are added
 // to `sum`, and their squares to `squares`.
+template <typename T>
 struct RowJob {
   const float* x;  // in the band: the first tap of the first output pixel
   // Floats from one tap row to the next, and from the taps of one output pixel to those of the
@@ -31,7 +32,7 @@ struct RowJob {
   const float* weights;  // those of the first tap row that applies
   int64_t kernel;
   int64_t channels;  // of the tensor: the distance of two pixels of y and of two taps of weights
-  float* y;
+  T* y;
   int64_t pixels;
   const float* origin;  // null: no sums
   float* sum;
@@ -50,8 +51,8 @@ struct RowJob {
 //    tap row 0  ....[0][1][2]....      y[w] = sum of weights[i][j] * band[i][w + j]
 //    tap row 1  ....[0][1][2]....      each [ ] is a vector of channels, slab floats apart
 //    tap row 2  ....[0][1][2]....
-template <int kRows, int kColumns, typename Lanes>
-void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
+template <int kRows, int kColumns, typename T, typename Lanes>
+void RunVector(const RowJob<T>& job, int64_t c, Lanes lanes) {
   Vector weights[kRows + 1][kColumns];
 #pragma GCC unroll 7
   for (int i = 0; i < kRows; ++i) {
@@ -72,7 +73,8 @@ void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
         y = hn::MulAdd(LoadWhole(x + j * job.slab), weights[i][j], y);
       }
     }
-    lanes.Store(job.y + w * job.channels + c, y);
+    y = Rounded<T>(y);
+    lanes.StoreExact(job.y + w * job.channels + c, y);
     const Vector d = hn::Sub(y, origin);
     sum = hn::Add(sum, d);
     squares = hn::MulAdd(d, d, squares);
@@ -82,7 +84,8 @@ void RunVector(const RowJob& job, int64_t c, Lanes lanes) {
   lanes.StorePadded(job.squares + c, hn::Add(lanes.LoadPadded(job.squares + c), squares));
 }
 
-void RunRow(const RowJob& job, int tap_rows, int64_t channels) {
+template <typename T>
+void RunRow(const RowJob<T>& job, int tap_rows, int64_t channels) {
   WithTaps(tap_rows, static_cast<int>(job.kernel), [&]<int kRows, int kColumns>() HWY_ATTR {
     ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
       RunVector<kRows, kColumns>(job, c, lanes);
@@ -91,9 +94,9 @@ void RunRow(const RowJob& job, int tap_rows, int64_t channels) {
 }
 
 // Computes the output of one task, band by band, and its block of the sums.
-template <typename Load>
+template <typename Load, typename T>
 void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Load& load,
-             const float* weights, float* y, int64_t task, int thread) {
+             const float* weights, T* y, int64_t task, int thread) {
   const DepthwiseTiling& tiling = plan.tiling;
   const Shape out = shape.out();
   const int64_t slab = tiling.slab, c0 = tiling.FirstChannel(task),
@@ -123,27 +126,27 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
         const int64_t h = oh * shape.stride - shape.padding.top;
         const int64_t kh0 = std::clamp<int64_t>(-h, 0, shape.kernel);
         const int64_t kh1 = std::clamp<int64_t>(shape.in.h - h, kh0, shape.kernel);
-        RowJob job{band.Row(h + kh0 - top),
-                   plan.columns * slab,
-                   shape.stride * slab,
-                   slab,
-                   weights + kh0 * shape.kernel * out.c + c0,
-                   shape.kernel,
-                   out.c,
-                   y + (n * out.h + oh) * out.w * out.c + c0,
-                   out.w,
-                   origin,
-                   sum,
-                   squares};
+        RowJob<T> job{band.Row(h + kh0 - top),
+                      plan.columns * slab,
+                      shape.stride * slab,
+                      slab,
+                      weights + kh0 * shape.kernel * out.c + c0,
+                      shape.kernel,
+                      out.c,
+                      y + (n * out.h + oh) * out.w * out.c + c0,
+                      out.w,
+                      origin,
+                      sum,
+                      squares};
         // The sums are taken about the first pixel of the group, so that a large mean costs no
         // precision. That pixel is computed first, without sums, and becomes the origin.
         if (n == first_sample && oh == 0) {
-          RowJob pixel = job;
+          RowJob<T> pixel = job;
           pixel.pixels = 1;
           pixel.origin = nullptr;
           RunRow(pixel, static_cast<int>(kh1 - kh0), channels);
           std::fill(origin, origin + padded, 0.0f);
-          std::copy(job.y, job.y + channels, origin);
+          std::transform(job.y, job.y + channels, origin, [](T value) { return ToFloat(value); });
         }
         RunRow(job, static_cast<int>(kh1 - kh0), channels);
       }
@@ -158,8 +161,9 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
   }
 }
 
-void RunTasks(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Lazy<float>& x,
-              const float* weights, float* y, ThreadPool* pool) {
+template <typename T>
+void RunTasks(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Lazy<T>& x,
+              const float* weights, T* y, ThreadPool* pool) {
   WithValueLoad(x, plan.coefficients, [&](const auto& load) HWY_ATTR {
     pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
       RunTask(shape, plan, load, weights, y, task, thread);
@@ -181,18 +185,26 @@ int64_t DepthwiseForwardWorkspaceBytes(const ConvolutionShape& shape, int thread
   return arena.used_bytes();
 }
 
-void DepthwiseForward(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                      float* y, const StatisticsOut<float>& statistics, const Workspace& workspace,
+template <typename T>
+void DepthwiseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights, T* y,
+                      const StatisticsOut<T>& statistics, const Workspace& workspace,
                       ThreadPool* pool) {
   Arena arena(workspace);
   const DepthwiseForwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
-  ForChosenCpuIsa(N_AVX2::RunTasks, N_AVX3::RunTasks)(shape, plan, x, weights, y, pool);
+  ForChosenCpuIsa(N_AVX2::RunTasks<T>, N_AVX3::RunTasks<T>)(shape, plan, x, weights, y, pool);
   if (statistics.mean == nullptr) return;
   const Shape out = shape.out();
   CombineStatistics(plan.sums, plan.tiling.group_samples * out.h * out.w, out.rows(), out.c,
-                    statistics, pool);
+                    statistics.mean, statistics.variance, pool);
 }
+
+template void DepthwiseForward<float>(const ConvolutionShape&, const Lazy<float>&, const float*,
+                                      float*, const StatisticsOut<float>&, const Workspace&,
+                                      ThreadPool*);
+template void DepthwiseForward<Bfloat16>(const ConvolutionShape&, const Lazy<Bfloat16>&,
+                                         const float*, Bfloat16*, const StatisticsOut<Bfloat16>&,
+                                         const Workspace&, ThreadPool*);
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -26,8 +26,8 @@ constexpr int64_t kTaskFloats = 32 << 10;
 // Rows are taken eight at a time, so that a vector of channels loads its coefficients into
 // registers once for eight rows, which still lie close together in memory. The pass reads and
 // writes every element once, so it is bound by memory.
-template <typename Load>
-void StoreRows(const Shape& shape, const Load& load, float* out, ThreadPool* pool) {
+template <typename Load, typename T>
+void StoreRows(const Shape& shape, const Load& load, T* out, ThreadPool* pool) {
   const int64_t per_task = std::max<int64_t>(8, kTaskFloats / shape.c);
   pool->ParallelFor((shape.rows() + per_task - 1) / per_task, [&](int64_t task) HWY_ATTR {
     const int64_t end = std::min(shape.rows(), (task + 1) * per_task);
@@ -59,20 +59,21 @@ void ForEachSample(const Shape& shape, ThreadPool* pool, F f) {
   });
 }
 
-void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
-                ThreadPool* pool) {
+template <typename T>
+void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool) {
   WithValueLoad(x, coefficients,
                 [&](const auto& load) HWY_ATTR { StoreRows(x.shape, load, out, pool); });
 }
 
-void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
-                   const GradientCoefficients& coefficients, float* out, ThreadPool* pool) {
+template <typename T>
+void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
+                   const GradientCoefficients& coefficients, T* out, ThreadPool* pool) {
   WithGradientLoad(dy, coefficients,
                    [&](const auto& load) HWY_ATTR { StoreRows(shape, load, out, pool); });
 }
 
-void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, float* y,
-                 ThreadPool* pool) {
+template <typename T>
+void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, ThreadPool* pool) {
   const int64_t pixels = x.shape.h * x.shape.w, channels = x.shape.c;
   const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
   WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
@@ -91,7 +92,8 @@ void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, flo
 
 // Gives each pixel of a sample its part of dy. The row that all pixels of a sample receive is
 // computed first, into `rows`.
-void SpreadGradient(const Shape& shape, const float* dy, const BackwardFinisher& finisher,
+template <typename T>
+void SpreadGradient(const Shape& shape, const T* dy, const BackwardFinisher<T>& finisher,
                     float* rows, ThreadPool* pool) {
   const int64_t pixels = shape.h * shape.w, channels = shape.c;
   const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
@@ -104,7 +106,8 @@ void SpreadGradient(const Shape& shape, const float* dy, const BackwardFinisher&
   });
 }
 
-void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+template <typename T>
+void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
                  const GradientCoefficients& coefficients, float* out) {
   WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
     ForEachVector(0, shape.c, [&](int64_t c, auto lanes) HWY_ATTR {
@@ -149,19 +152,22 @@ struct PoolPlan {
 
 }  // namespace
 
-void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
-                ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::ApplyValue, N_AVX3::ApplyValue)(x, coefficients, out, pool);
+template <typename T>
+void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool) {
+  ForChosenCpuIsa(N_AVX2::ApplyValue<T>, N_AVX3::ApplyValue<T>)(x, coefficients, out, pool);
 }
 
-void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
-                   const GradientCoefficients& coefficients, float* out, ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::ApplyGradient, N_AVX3::ApplyGradient)(shape, dy, coefficients, out, pool);
+template <typename T>
+void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
+                   const GradientCoefficients& coefficients, T* out, ThreadPool* pool) {
+  ForChosenCpuIsa(N_AVX2::ApplyGradient<T>, N_AVX3::ApplyGradient<T>)(shape, dy, coefficients, out,
+                                                                      pool);
 }
 
-void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+template <typename T>
+void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
                  const GradientCoefficients& coefficients, float* out) {
-  ForChosenCpuIsa(N_AVX2::SumGradient, N_AVX3::SumGradient)(shape, dy, coefficients, out);
+  ForChosenCpuIsa(N_AVX2::SumGradient<T>, N_AVX3::SumGradient<T>)(shape, dy, coefficients, out);
 }
 
 void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out) {
@@ -174,22 +180,38 @@ int64_t PoolWorkspaceBytes(const Shape& shape) {
   return arena.used_bytes();
 }
 
-void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, float* y,
-                 ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::PoolForward, N_AVX3::PoolForward)(x, coefficients, y, pool);
+template <typename T>
+void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, ThreadPool* pool) {
+  ForChosenCpuIsa(N_AVX2::PoolForward<T>, N_AVX3::PoolForward<T>)(x, coefficients, y, pool);
 }
 
-void PoolBackward(const Lazy<float>& x, const float* dy, const InputGradient<float>& dx,
+template <typename T>
+void PoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                   const Workspace& workspace, ThreadPool* pool) {
   if (dx.dz == nullptr) return;
   Arena arena(workspace);
   const PoolPlan plan(x.shape, &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, x.shape.c);
-  const BackwardFinisher finisher(x, plan.coefficients, dx, plan.sums);
-  ForChosenCpuIsa(N_AVX2::SpreadGradient, N_AVX3::SpreadGradient)(x.shape, dy, finisher, plan.rows,
-                                                                  pool);
-  if (x.batch_norm != nullptr) CombineGradients(plan.sums, *x.batch_norm, x.shape.c, dx, pool);
+  const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
+  ForChosenCpuIsa(N_AVX2::SpreadGradient<T>, N_AVX3::SpreadGradient<T>)(x.shape, dy, finisher,
+                                                                        plan.rows, pool);
+  if (x.batch_norm != nullptr) {
+    CombineGradients(plan.sums, *x.batch_norm, x.shape.c, dx.dbeta, dx.dgamma, pool);
+  }
 }
+
+#define PUSHPULL_ELEMENTWISE(T)                                                           \
+  template void ApplyValue<T>(const Lazy<T>&, const LazyCoefficients&, T*, ThreadPool*);  \
+  template void ApplyGradient<T>(const Shape&, const OutputGradient<T>&,                  \
+                                 const GradientCoefficients&, T*, ThreadPool*);           \
+  template void SumGradient<T>(const Shape&, const OutputGradient<T>&,                    \
+                               const GradientCoefficients&, float*);                      \
+  template void PoolForward<T>(const Lazy<T>&, const LazyCoefficients&, T*, ThreadPool*); \
+  template void PoolBackward<T>(const Lazy<T>&, const T*, const InputGradient<T>&,        \
+                                const Workspace&, ThreadPool*)
+PUSHPULL_ELEMENTWISE(float);
+PUSHPULL_ELEMENTWISE(Bfloat16);
+#undef PUSHPULL_ELEMENTWISE
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -11,16 +11,20 @@
 
 namespace pushpull {
 
+// T, the type of the tensors, is float or Bfloat16.
+
 // out[x.shape] = the value of x, or a copy of x.applied if there is one. If x has a batch norm,
 // `coefficients` must have been computed from it; the same holds below.
-void ApplyValue(const Lazy<float>& x, const LazyCoefficients& coefficients, float* out,
-                ThreadPool* pool);
+template <typename T>
+void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool);
 // out[shape] = the gradient of the raw output: dy taken back through batch norm.
-void ApplyGradient(const Shape& shape, const OutputGradient<float>& dy,
-                   const GradientCoefficients& coefficients, float* out, ThreadPool* pool);
+template <typename T>
+void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
+                   const GradientCoefficients& coefficients, T* out, ThreadPool* pool);
 
 // out[shape.c] = the sum of that gradient over all rows. It runs on the calling thread.
-void SumGradient(const Shape& shape, const OutputGradient<float>& dy,
+template <typename T>
+void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
                  const GradientCoefficients& coefficients, float* out);
 // out[channels] = the sum of `rows` rows that are `stride` floats apart, added in order. It runs on
 // the calling thread.
@@ -28,9 +32,10 @@ void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, 
 
 int64_t PoolWorkspaceBytes(const Shape& shape);
 // As Operators::GlobalAveragePool and GlobalAveragePoolBackward.
-void PoolForward(const Lazy<float>& x, const LazyCoefficients& coefficients, float* y,
-                 ThreadPool* pool);
-void PoolBackward(const Lazy<float>& x, const float* dy, const InputGradient<float>& dx,
+template <typename T>
+void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, ThreadPool* pool);
+template <typename T>
+void PoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                   const Workspace& workspace, ThreadPool* pool);
 
 }  // namespace pushpull

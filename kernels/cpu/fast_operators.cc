@@ -12,6 +12,7 @@
 #include "kernels/cpu/depthwise_tiling.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/host_operators.h"
+#include "kernels/gather/numbers.h"
 #include "kernels/scalar_math.h"
 
 namespace pushpull {
@@ -23,12 +24,13 @@ void CheckDepthwise(const ConvolutionShape& shape) {
   CHECK_LE(shape.kernel, kMostDepthwiseTaps);
 }
 
-class FastOperators : public HostOperators<float> {
+template <typename T>
+class FastOperators : public HostOperators<T> {
  public:
   explicit FastOperators(ThreadPool* pool) : pool_(pool) {}
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
-    return DenseWorkspaceBytes(shape, pool_->num_threads());
+    return DenseWorkspaceBytes<T>(shape, pool_->num_threads());
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
     CheckDepthwise(shape);
@@ -37,49 +39,47 @@ class FastOperators : public HostOperators<float> {
   }
   int64_t PoolWorkspace(const Shape& shape) const override { return PoolWorkspaceBytes(shape); }
 
-  void Apply(const Lazy<float>& x, float* out) override {
-    Lazy<float> computed = x;
+  void Apply(const Lazy<T>& x, T* out) override {
+    Lazy<T> computed = x;
     computed.applied = nullptr;
     ApplyValue(computed, Coefficients(computed), out, pool_);
   }
 
-  void Convolution(const ConvolutionShape& shape, const Lazy<float>& x, const float* weights,
-                   const float* bias, float* y, const StatisticsOut<float>& statistics,
+  void Convolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                   const float* bias, T* y, const StatisticsOut<T>& statistics,
                    const Workspace& workspace) override {
     DenseForward(shape, x, weights, bias, y, statistics, workspace, pool_);
   }
-  void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<float>& x,
-                           const float* weights, const OutputGradient<float>& dy, float* dweights,
-                           float* dbias, const InputGradient<float>& dx,
-                           const Workspace& workspace) override {
+  void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                           const OutputGradient<T>& dy, float* dweights, float* dbias,
+                           const InputGradient<T>& dx, const Workspace& workspace) override {
     DenseBackward(shape, x, weights, dy, dweights, dbias, dx, workspace, pool_);
   }
 
-  void DepthwiseConvolution(const ConvolutionShape& shape, const Lazy<float>& x,
-                            const float* weights, float* y, const StatisticsOut<float>& statistics,
+  void DepthwiseConvolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
+                            T* y, const StatisticsOut<T>& statistics,
                             const Workspace& workspace) override {
     CheckDepthwise(shape);
     DepthwiseForward(shape, x, weights, y, statistics, workspace, pool_);
   }
-  void DepthwiseConvolutionBackward(const ConvolutionShape& shape, const Lazy<float>& x,
-                                    const float* weights, const OutputGradient<float>& dy,
-                                    float* dweights, const InputGradient<float>& dx,
+  void DepthwiseConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x,
+                                    const float* weights, const OutputGradient<T>& dy,
+                                    float* dweights, const InputGradient<T>& dx,
                                     const Workspace& workspace) override {
     CheckDepthwise(shape);
     DepthwiseBackward(shape, x, weights, dy, dweights, dx, workspace, pool_);
   }
 
-  void GlobalAveragePool(const Lazy<float>& x, float* y) override {
+  void GlobalAveragePool(const Lazy<T>& x, T* y) override {
     PoolForward(x, Coefficients(x), y, pool_);
   }
-  void GlobalAveragePoolBackward(const Lazy<float>& x, const float* dy,
-                                 const InputGradient<float>& dx,
+  void GlobalAveragePoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                                  const Workspace& workspace) override {
     PoolBackward(x, dy, dx, workspace, pool_);
   }
 
-  void Dropout(int64_t size, const float* x, double rate, const uint64_t* seed, uint64_t salt,
-               float* y) override {
+  void Dropout(int64_t size, const T* x, double rate, const uint64_t* seed, uint64_t salt,
+               T* y) override {
     const uint64_t threshold = DropoutThreshold(rate);
     const uint64_t salted = *seed ^ salt;
     const float scale = static_cast<float>(1.0 / (1.0 - rate));
@@ -87,7 +87,7 @@ class FastOperators : public HostOperators<float> {
     pool_->ParallelFor((size + kPart - 1) / kPart, [&](int64_t part) {
       const int64_t end = std::min(size, (part + 1) * kPart);
       for (int64_t i = part * kPart; i < end; ++i) {
-        y[i] = HashIndex(salted, i) < threshold ? 0.0f : x[i] * scale;
+        gather::Narrow(HashIndex(salted, i) < threshold ? 0.0f : ToFloat(x[i]) * scale, y + i);
       }
     });
   }
@@ -100,7 +100,7 @@ class FastOperators : public HostOperators<float> {
  private:
   // Returns coefficients for the operators that get no workspace. Their memory grows to the widest
   // tensor seen so far and is then reused, so the next call overwrites them.
-  LazyCoefficients Coefficients(const Lazy<float>& x) {
+  LazyCoefficients Coefficients(const Lazy<T>& x) {
     Arena counted;
     LazyCoefficients(x.shape.c, &counted);
     const size_t floats = (counted.used_bytes() + 64) / sizeof(float);
@@ -117,8 +117,12 @@ class FastOperators : public HostOperators<float> {
 
 }  // namespace
 
-std::unique_ptr<Operators<float>> MakeFastOperators(ThreadPool* pool) {
-  return std::make_unique<FastOperators>(pool);
+template <typename T>
+std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool) {
+  return std::make_unique<FastOperators<T>>(pool);
 }
+
+template std::unique_ptr<Operators<float>> MakeFastOperators<float>(ThreadPool*);
+template std::unique_ptr<Operators<Bfloat16>> MakeFastOperators<Bfloat16>(ThreadPool*);
 
 }  // namespace pushpull

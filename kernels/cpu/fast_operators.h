@@ -1,7 +1,7 @@
-// The fast CPU operators (AVX2 or AVX-512). Dense convolutions are matrix products that compute the
-// lazy value of their input while they pack it; depthwise convolutions have kernels of their own.
-// Work is cut into fixed pieces whose results are combined in a fixed order, so results do not
-// depend on the number of threads.
+// The fast CPU operators, for each instruction set of common/base/cpu_isa.h. Dense convolutions are
+// matrix products that compute the lazy value of their input while they pack it; depthwise
+// convolutions have kernels of their own. Work is cut into fixed pieces whose results are combined
+// in a fixed order, so results do not depend on the number of threads.
 #ifndef PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_FAST_OPERATORS_H_
 
@@ -14,7 +14,9 @@ namespace pushpull {
 
 // `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
 // than 7 are a CHECK failure. The CPU must have AVX2 and FMA.
-std::unique_ptr<Operators<float>> MakeFastOperators(ThreadPool* pool);
+// T is float or Bfloat16, which is slow on a CPU without AVX512-BF16.
+template <typename T = float>
+std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);
 
 }  // namespace pushpull
 

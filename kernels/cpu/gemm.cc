@@ -3,8 +3,10 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/base/cpu_isa.h"
+#include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/panels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,6 +25,95 @@ using Wide = hn::CappedTag<float, 16>;
 using Narrow = hn::CappedTag<float, kVector>;
 constexpr int kWideLanes = std::min<int>(HWY_LANES(float), 16);
 
+// How a product multiplies. Each of the three has
+//   Number            what the operands are made of
+//   kDepth            how many neighbours in the sum are multiplied at once
+//   Operand<Tag>      a vector of them: kDepth numbers per lane
+//   Load, Broadcast   read a vector of them, or one for all lanes
+//   MulAdd            returns sum + a * b for each lane
+struct FloatMath {
+  using Number = float;
+  static constexpr int kDepth = 1;
+  template <typename Tag>
+  using Operand = hn::Vec<Tag>;
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Load(Tag tag, const float* p) {
+    return hn::LoadU(tag, p);
+  }
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const float* p) {
+    return hn::Set(tag, *p);
+  }
+  template <typename Tag>
+  static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
+    return hn::MulAdd(a, b, sum);
+  }
+};
+
+template <typename Tag>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> LoadPairs(Tag, const Bfloat16* p) {
+  return hn::LoadU(hn::RebindToUnsigned<Tag>(), reinterpret_cast<const uint32_t*>(p));
+}
+
+template <typename Tag>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> BroadcastPair(Tag, const Bfloat16* p) {
+  uint32_t pair;
+  std::memcpy(&pair, p, sizeof(pair));
+  return hn::Set(hn::RebindToUnsigned<Tag>(), pair);
+}
+
+// Pairs of Bfloat16 on a CPU without instructions for them: the two numbers become floats, whose
+// product is exact in a float. Needs FlushDenormals.
+struct WidenedPairMath {
+  using Number = Bfloat16;
+  static constexpr int kDepth = 2;
+  template <typename Tag>
+  struct Operand {
+    hn::Vec<Tag> first, second;
+  };
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Split(Tag tag, hn::Vec<hn::RebindToUnsigned<Tag>> pairs) {
+    const auto upper = hn::Set(hn::RebindToUnsigned<Tag>(), 0xffff0000);
+    return {hn::BitCast(tag, hn::ShiftLeft<16>(pairs)), hn::BitCast(tag, hn::And(pairs, upper))};
+  }
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Load(Tag tag, const Bfloat16* p) {
+    return Split(tag, LoadPairs(tag, p));
+  }
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
+    return Split(tag, BroadcastPair(tag, p));
+  }
+  template <typename Tag>
+  static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
+    return hn::MulAdd(a.first, b.first, hn::MulAdd(a.second, b.second, sum));
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// Pairs of Bfloat16 with the instruction of AVX512-BF16. Highway 1.0.3 has no target for it, and
+// the compiler offers it only to functions that are compiled for it as a whole.
+struct PairMath {
+  using Number = Bfloat16;
+  static constexpr int kDepth = 2;
+  template <typename Tag>
+  using Operand = hn::Vec<hn::RebindToUnsigned<Tag>>;
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Load(Tag tag, const Bfloat16* p) {
+    return LoadPairs(tag, p);
+  }
+  template <typename Tag>
+  static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
+    return BroadcastPair(tag, p);
+  }
+  template <typename Tag>
+  static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+};
+#endif
+
 // The rows of a register tile that has `width` columns. There have to be at least 8 to 10
 // independent sums to hide the latency of two fused multiply-adds per cycle (4 or 5 cycles each),
 // and the sums, one row of b and one number of a have to fit in the registers.
@@ -37,11 +128,12 @@ constexpr int TileRows(int width) {
 
 // The sums of one tile of the result, kRows x kWidth, held in registers: per row the wide vectors
 // that fit, and for the rest a vector of 8. The loops over a tile must be unrolled by pragma: at
-// -O2 the sums would otherwise live in memory. Each sum is one chain of fused multiply-adds in the
-// order of the inner dimension, so all instruction sets give the same bits.
-template <int kRows, int kWidth>
+// -O2 the sums would otherwise live in memory.
+template <typename Math, int kRows, int kWidth>
 class Tile {
  public:
+  using Number = typename Math::Number;
+
   HWY_INLINE Tile() {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
@@ -51,23 +143,32 @@ class Tile {
     }
   }
 
-  // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. kWidth). Loads
-  // the vectors of b and broadcasts kRows numbers of a. A core does two loads and two multiply-adds
-  // per cycle, and a tile has about as many of these as of those, so the multiply-adds are the
-  // bound while both operands are in the L1 cache.
-  HWY_INLINE void Add(const float* a, int64_t a_stride, const float* b) {
-    hn::Vec<Wide> wide_b[kWides + 1];
-    hn::Vec<Narrow> narrow_b = hn::Zero(Narrow());
+  // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. kWidth), where
+  // an entry of a or b is kDepth numbers. Loads the vectors of b and broadcasts kRows entries of a.
+  // A core does two loads and two multiply-adds per cycle, and a tile has about as many of these as
+  // of those, so the multiply-adds are the bound while both operands are in the L1 cache.
+  HWY_INLINE void Add(const Number* a, int64_t a_stride, const Number* b) {
+    typename Math::template Operand<Wide> wide_b[kWides + 1];
+    typename Math::template Operand<Narrow> narrow_b;
 #pragma GCC unroll 8
-    for (int v = 0; v < kWides; ++v) wide_b[v] = hn::LoadU(Wide(), b + v * kWideLanes);
-    if constexpr (kHasNarrow) narrow_b = hn::LoadU(Narrow(), b + kWides * kWideLanes);
+    for (int v = 0; v < kWides; ++v) {
+      wide_b[v] = Math::Load(Wide(), b + v * kWideLanes * Math::kDepth);
+    }
+    if constexpr (kHasNarrow) {
+      narrow_b = Math::Load(Narrow(), b + kWides * kWideLanes * Math::kDepth);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const auto wide_a = hn::Set(Wide(), a[i * a_stride]);
+      if constexpr (kWides > 0) {
+        const auto wide_a = Math::Broadcast(Wide(), a + i * a_stride);
 #pragma GCC unroll 8
-      for (int v = 0; v < kWides; ++v) wide_[i][v] = hn::MulAdd(wide_a, wide_b[v], wide_[i][v]);
+        for (int v = 0; v < kWides; ++v) {
+          wide_[i][v] = Math::MulAdd(Wide(), wide_a, wide_b[v], wide_[i][v]);
+        }
+      }
       if constexpr (kHasNarrow) {
-        narrow_[i] = hn::MulAdd(hn::Set(Narrow(), a[i * a_stride]), narrow_b, narrow_[i]);
+        const auto narrow_a = Math::Broadcast(Narrow(), a + i * a_stride);
+        narrow_[i] = Math::MulAdd(Narrow(), narrow_a, narrow_b, narrow_[i]);
       }
     }
   }
@@ -100,18 +201,20 @@ class Tile {
 };
 
 // Adds the products of the `count` channels of one panel of a.
-template <int kPanelWidth, int kRows, int kWidth>
-HWY_INLINE void AddPanel(Tile<kRows, kWidth>& tile, const float* a, int count, const float* b) {
+template <int kPanelWidth, typename Math, int kRows, int kWidth>
+HWY_INLINE void AddPanel(Tile<Math, kRows, kWidth>& tile, const typename Math::Number* a, int count,
+                         const typename Math::Number* b) {
 #pragma GCC unroll 4
-  for (int k = 0; k < count; ++k) tile.Add(a + k, kPanelWidth, b + k * kWidth);
+  for (int k = 0; k < count; k += Math::kDepth) tile.Add(a + k, kPanelWidth, b + k * kWidth);
 }
 
 // The operands of MultiplyPanel.
+template <typename Number>
 struct PanelProduct {
   const Panels& inner;
-  const float* a;
+  const Number* a;
   int64_t a_rows;
-  const float* b;
+  const Number* b;
   float* c;
 };
 
@@ -130,13 +233,14 @@ struct PanelProduct {
 //
 // The calls for one panel b read b again for each kRows rows of a, so b (16 or 24 columns) should
 // stay in the L1 cache, while a is streamed. Then multiply-add throughput is the likely bound.
-template <int kWidth, int kRows>
-void MultiplyTile(const PanelProduct& product, int64_t a_row, int64_t c_row) {
-  Tile<kRows, kWidth> tile;
+template <typename Math, int kWidth, int kRows>
+void MultiplyTile(const PanelProduct<typename Math::Number>& product, int64_t a_row,
+                  int64_t c_row) {
+  Tile<Math, kRows, kWidth> tile;
   for (int64_t p = 0; p < product.inner.count(); ++p) {
     const Panel panel = product.inner[p];
-    const float* a = product.a + product.a_rows * panel.start + a_row * panel.width;
-    const float* b = product.b + panel.start * kWidth;
+    const auto* a = product.a + product.a_rows * panel.start + a_row * panel.width;
+    const auto* b = product.b + panel.start * kWidth;
     if (panel.width == 16) {
       AddPanel<16>(tile, a, panel.valid, b);
     } else if (panel.width == 24) {
@@ -148,28 +252,46 @@ void MultiplyTile(const PanelProduct& product, int64_t a_row, int64_t c_row) {
   tile.StoreTo(product.c + c_row * kWidth, kWidth, Store::kWrite);
 }
 
-// Computes the last rows, fewer than those of a whole tile.
-template <int kWidth, int kMostRows>
-void MultiplyLastRows(const PanelProduct& product, int64_t a_row, int64_t c_row, int64_t rows) {
-  if constexpr (kMostRows > 0) {
-    if (rows == kMostRows) return MultiplyTile<kWidth, kMostRows>(product, a_row, c_row);
-    MultiplyLastRows<kWidth, kMostRows - 1>(product, a_row, c_row, rows);
+// Calls f.operator()<rows>() for a number of rows between 1 and kMost that is known at run time.
+template <int kMost, typename F>
+void WithRows(int64_t rows, F f) {
+  if constexpr (kMost > 0) {
+    if (rows == kMost) return f.template operator()<kMost>();
+    WithRows<kMost - 1>(rows, f);
   }
 }
 
-template <int kWidth>
-void MultiplyPanelOf(const PanelProduct& product, int64_t first_row, int64_t rows) {
-  constexpr int kRows = TileRows(kWidth);
-  int64_t r = 0;
-  for (; r + kRows <= rows; r += kRows) MultiplyTile<kWidth, kRows>(product, first_row + r, r);
-  MultiplyLastRows<kWidth, kRows - 1>(product, first_row + r, r, rows - r);
+// Calls f.operator()<width>() for the width of a panel.
+template <typename F>
+void WithWidth(int width, F f) {
+  if (width == 16) return f.template operator()<16>();
+  if (width == 24) return f.template operator()<24>();
+  f.template operator()<8>();
+}
+
+template <typename Math>
+void MultiplyPanelOf(const Panels& inner, const typename Math::Number* a, int64_t a_rows,
+                     int64_t first_row, int64_t rows, const typename Math::Number* b, int width,
+                     float* c) {
+  const PanelProduct<typename Math::Number> product{inner, a, a_rows, b, c};
+  WithWidth(width, [&]<int kWidth>() HWY_ATTR {
+    constexpr int kRows = TileRows(kWidth);
+    int64_t r = 0;
+    for (; r + kRows <= rows; r += kRows) {
+      MultiplyTile<Math, kWidth, kRows>(product, first_row + r, r);
+    }
+    WithRows<kRows - 1>(rows - r, [&]<int kLast>() HWY_ATTR {
+      MultiplyTile<Math, kWidth, kLast>(product, first_row + r, r);
+    });
+  });
 }
 
 // The operands of MultiplyTransposed, from one column of a on.
+template <typename Number>
 struct TransposedProduct {
-  const float* a;
+  const Number* a;
   int a_width;
-  const float* b;
+  const Number* b;
   int64_t rows;
   float* c;
   int64_t ldc;
@@ -187,56 +309,54 @@ struct TransposedProduct {
 //        m  |    |###|      |      |################|
 //           '----'---'------'      '----------------'
 //               kRows columns
-template <int kWidth, int kRows>
-void TransposedTile(const TransposedProduct& product) {
-  Tile<kRows, kWidth> tile;
+template <typename Math, int kWidth, int kRows>
+void TransposedTile(const TransposedProduct<typename Math::Number>& product) {
+  Tile<Math, kRows, kWidth> tile;
 #pragma GCC unroll 4
-  for (int64_t m = 0; m < product.rows; ++m) {
-    tile.Add(product.a + m * product.a_width, 1, product.b + m * kWidth);
+  for (int64_t m = 0; m < product.rows; m += Math::kDepth) {
+    tile.Add(product.a + m * product.a_width, Math::kDepth, product.b + m * kWidth);
   }
   tile.StoreTo(product.c, product.ldc, product.store);
 }
 
-template <int kWidth, int kMostRows>
-void TransposedLastColumns(const TransposedProduct& product, int columns) {
-  if constexpr (kMostRows > 0) {
-    if (columns == kMostRows) return TransposedTile<kWidth, kMostRows>(product);
-    TransposedLastColumns<kWidth, kMostRows - 1>(product, columns);
-  }
+template <typename Math>
+void MultiplyTransposedOf(const typename Math::Number* a, int a_width, int a_valid,
+                          const typename Math::Number* b, int b_width, int64_t rows, float* c,
+                          int64_t ldc, Store store) {
+  TransposedProduct<typename Math::Number> product{a, a_width, b, rows, c, ldc, store};
+  WithWidth(b_width, [&]<int kWidth>() HWY_ATTR {
+    constexpr int kRows = TileRows(kWidth);
+    for (; a_valid >= kRows; a_valid -= kRows) {
+      TransposedTile<Math, kWidth, kRows>(product);
+      product.a += kRows * Math::kDepth;
+      product.c += kRows * product.ldc;
+    }
+    WithRows<kRows - 1>(
+        a_valid, [&]<int kLast>() HWY_ATTR { TransposedTile<Math, kWidth, kLast>(product); });
+  });
 }
 
-template <int kWidth>
-void MultiplyTransposedOf(TransposedProduct product, int a_valid) {
-  constexpr int kRows = TileRows(kWidth);
-  for (; a_valid >= kRows; a_valid -= kRows) {
-    TransposedTile<kWidth, kRows>(product);
-    product.a += kRows;
-    product.c += kRows * product.ldc;
-  }
-  TransposedLastColumns<kWidth, kRows - 1>(product, a_valid);
-}
-
-void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
-                   int64_t rows, const float* b, int width, float* c) {
-  const PanelProduct product{inner, a, a_rows, b, c};
-  if (width == 16) {
-    MultiplyPanelOf<16>(product, first_row, rows);
-  } else if (width == 24) {
-    MultiplyPanelOf<24>(product, first_row, rows);
-  } else {
-    MultiplyPanelOf<8>(product, first_row, rows);
-  }
-}
-
-void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
-                        int64_t rows, float* c, int64_t ldc, Store store) {
-  const TransposedProduct product{a, a_width, b, rows, c, ldc, store};
-  if (b_width == 16) {
-    MultiplyTransposedOf<16>(product, a_valid);
-  } else if (b_width == 24) {
-    MultiplyTransposedOf<24>(product, a_valid);
-  } else {
-    MultiplyTransposedOf<8>(product, a_valid);
+// Makes pairs of 8 or 16 numbers of two rows at a time. One pass over memory that is in the cache.
+void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,
+              int64_t rows, Bfloat16* to) {
+  const hn::RebindToUnsigned<Narrow> pairs;
+  const hn::Rebind<uint16_t, Narrow> halves;
+  const auto load = [&](const Bfloat16* p) HWY_ATTR {
+    return hn::PromoteTo(pairs, hn::LoadU(halves, reinterpret_cast<const uint16_t*>(p)));
+  };
+  const int64_t step = hn::Lanes(pairs);
+  for (int64_t p = 0; p < panels.count(); ++p) {
+    const Panel panel = panels[p];
+    const Bfloat16* row = from + block_rows * panel.start + first * panel.width;
+    auto* out = reinterpret_cast<uint32_t*>(to + EvenRows<Bfloat16>(block_rows) * panel.start +
+                                            first * panel.width);
+    for (int64_t r = 0; r < rows; r += 2, row += 2 * panel.width, out += panel.width) {
+      for (int64_t c = 0; c < panel.width; c += step) {
+        auto pair = load(row + c);
+        if (r + 1 < rows) pair = hn::Or(pair, hn::ShiftLeft<16>(load(row + panel.width + c)));
+        hn::StoreU(pair, pairs, out + c);
+      }
+    }
   }
 }
 
@@ -248,16 +368,51 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pushpull {
 
+namespace {
+
+// As ForChosenCpuIsa, for functions that have a version for CPUs with AVX512-BF16.
+template <typename Function>
+Function* ForChosenPairIsa(Function* avx2, Function* avx512, Function* avx512_bf16) {
+  return ChosenCpuIsa() == CpuIsa::kAvx512Bf16 ? avx512_bf16 : ForChosenCpuIsa(avx2, avx512);
+}
+
+}  // namespace
+
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c) {
-  ForChosenCpuIsa(N_AVX2::MultiplyPanel, N_AVX3::MultiplyPanel)(inner, a, a_rows, first_row, rows,
-                                                                b, width, c);
+  ForChosenCpuIsa(N_AVX2::MultiplyPanelOf<N_AVX2::FloatMath>,
+                  N_AVX3::MultiplyPanelOf<N_AVX3::FloatMath>)(inner, a, a_rows, first_row, rows, b,
+                                                              width, c);
+}
+
+void MultiplyPanel(const Panels& inner, const Bfloat16* a, int64_t a_rows, int64_t first_row,
+                   int64_t rows, const Bfloat16* b, int width, float* c) {
+  const FlushDenormals flush;
+  ForChosenPairIsa(N_AVX2::MultiplyPanelOf<N_AVX2::WidenedPairMath>,
+                   N_AVX3::MultiplyPanelOf<N_AVX3::WidenedPairMath>,
+                   N_AVX3::MultiplyPanelOf<N_AVX3::PairMath>)(inner, a, a_rows, first_row, rows, b,
+                                                              width, c);
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
-  ForChosenCpuIsa(N_AVX2::MultiplyTransposed, N_AVX3::MultiplyTransposed)(
-      a, a_width, a_valid, b, b_width, rows, c, ldc, store);
+  ForChosenCpuIsa(N_AVX2::MultiplyTransposedOf<N_AVX2::FloatMath>,
+                  N_AVX3::MultiplyTransposedOf<N_AVX3::FloatMath>)(a, a_width, a_valid, b, b_width,
+                                                                   rows, c, ldc, store);
+}
+
+void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
+                        int64_t rows, float* c, int64_t ldc, Store store) {
+  const FlushDenormals flush;
+  ForChosenPairIsa(N_AVX2::MultiplyTransposedOf<N_AVX2::WidenedPairMath>,
+                   N_AVX3::MultiplyTransposedOf<N_AVX3::WidenedPairMath>,
+                   N_AVX3::MultiplyTransposedOf<N_AVX3::PairMath>)(a, a_width, a_valid, b, b_width,
+                                                                   rows, c, ldc, store);
+}
+
+void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,
+              int64_t rows, Bfloat16* to) {
+  ForChosenCpuIsa(N_AVX2::PairRows, N_AVX3::PairRows)(panels, from, block_rows, first, rows, to);
 }
 
 }  // namespace pushpull

@@ -1,22 +1,40 @@
-// The two register-tiled matrix products that all dense operators use, for AVX2 and AVX-512: the
-// one that ChosenCpuIsa() says. Both give the same bits, since each number of the result is one
-// chain of fused multiply-adds in the order of the sum. Operands are packed in panels
-// (kernels/cpu/panels.h). Thread-safe functions that change nothing but c.
+// The two register-tiled matrix products that all dense operators use, for each instruction set:
+// the one that ChosenCpuIsa() says. All give the same bits, since each number of the result is one
+// chain of multiply-adds in a fixed order. Operands are packed in panels (kernels/cpu/panels.h).
+// Thread-safe functions that change nothing but c.
+//
+// Operands are floats or Bfloat16, the result is always of floats. Numbers of type Bfloat16 are
+// multiplied in pairs that are neighbours in the sum, as the CPU's instruction for them does it:
+// c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and denormal numbers count as
+// zeros. CPUs without the instruction do the same with floats. So the two numbers of a pair must
+// lie next to each other in both operands: an operand whose rows are what the product sums over has
+// its rows in pairs, [EvenRows / 2, width, 2].
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 
 #include <cstdint>
+#include <type_traits>
 
+#include "kernels/bfloat16.h"
 #include "kernels/cpu/panels.h"
 
 namespace pushpull {
 
+// The rows of an operand with its rows in pairs, if T is Bfloat16; else `rows`.
+template <typename T>
+constexpr int64_t EvenRows(int64_t rows) {
+  return std::is_same_v<T, Bfloat16> ? (rows + 1) / 2 * 2 : rows;
+}
+
 // c[rows, width] = a[first_row .. first_row + rows, inner] * b[inner, width].
-//   a  a block of a_rows rows, packed in the panels `inner`
-//   b  one dense panel of `width` (8, 16 or 24) columns with a row per channel of `inner`
+//   a  a block of a_rows rows, packed in the panels `inner`, with zeros in their padding
+//   b  one dense panel of `width` (8, 16 or 24) columns with a row per channel of `inner`; Bfloat16
+//      has EvenRows(inner.channels()) rows, in pairs
 //   c  dense
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c);
+void MultiplyPanel(const Panels& inner, const Bfloat16* a, int64_t a_rows, int64_t first_row,
+                   int64_t rows, const Bfloat16* b, int width, float* c);
 
 enum class Store { kWrite, kAdd };
 
@@ -24,8 +42,17 @@ enum class Store { kWrite, kAdd };
 //   a  a dense panel [rows, a_width] of which only the first a_valid columns are read
 //   b  a dense panel [rows, b_width], where b_width is 8, 16 or 24
 //   c  has rows that are ldc floats apart
+// Bfloat16 takes a and b with their rows in pairs, from PairRows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store);
+void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
+                        int64_t rows, float* c, int64_t ldc, Store store);
+
+// Copies rows [first, first + rows) of a block of block_rows packed rows to the same places of
+// `to`, in pairs: a panel of `from` is [block_rows, width], one of `to` is [EvenRows(block_rows) /
+// 2, width, 2]. `first` is even, and the second of a pair that lacks one is zero.
+void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,
+              int64_t rows, Bfloat16* to);
 
 }  // namespace pushpull
 

@@ -9,15 +9,18 @@
 #include "absl/functional/function_ref.h"
 
 #include "kernels/gather/host_gather.h"
+#include "kernels/gather/numbers.h"
 #include "kernels/operators.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace pushpull {
 
-// T is float or double.
+// T is float, double or Bfloat16.
 template <typename T>
 class HostOperators : public Operators<T> {
  public:
+  using Parameter = ParameterOf<T>;
+
   void SoftmaxCrossEntropy(int64_t samples, int64_t classes, const T* logits, const int32_t* labels,
                            double smoothing, T* dlogits, ClassificationResult* result) override {
     *result = SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
@@ -39,10 +42,11 @@ class HostOperators : public Operators<T> {
   }
 
   void ConvertFromFloat(int64_t size, const float* from, T* to) override {
-    std::copy_n(from, size, to);
+    for (int64_t i = 0; i < size; ++i) gather::Narrow(gather::WideOf<T>(from[i]), to + i);
   }
   void ConvertToFloat(int64_t size, const T* from, float* to) override {
-    std::transform(from, from + size, to, [](T value) { return static_cast<float>(value); });
+    std::transform(from, from + size, to,
+                   [](T value) { return static_cast<float>(gather::Widen(value)); });
   }
 
   void SampleImages(const ImageInput& input, int64_t samples, const void* block,
@@ -56,28 +60,30 @@ class HostOperators : public Operators<T> {
     });
   }
 
-  void Zero(int64_t size, T* out) override { std::fill_n(out, size, T(0)); }
-  void AddTo(int64_t size, const T* x, T* sum) override {
+  void Zero(int64_t size, Parameter* out) override { std::fill_n(out, size, Parameter(0)); }
+  void AddTo(int64_t size, const Parameter* x, Parameter* sum) override {
     for (int64_t i = 0; i < size; ++i) sum[i] += x[i];
   }
 
-  void MovingStatistics(absl::Span<const PushedStatistics<T>> norms) override {
-    for (const PushedStatistics<T>& norm : norms) {
+  void MovingStatistics(absl::Span<const PushedStatistics<Parameter>> norms) override {
+    for (const PushedStatistics<Parameter>& norm : norms) {
       const double unbias =
           static_cast<double>(norm.rows) / static_cast<double>(std::max<int64_t>(norm.rows - 1, 1));
       for (int64_t c = 0; c < norm.channels; ++c) {
         norm.pushed_mean[c] = norm.mean[c];
-        norm.pushed_variance[c] = static_cast<T>(norm.variance[c] * unbias);
+        norm.pushed_variance[c] = static_cast<Parameter>(norm.variance[c] * unbias);
       }
     }
   }
 
-  void CorrectStatistics(int64_t channels, double left, const T* mean, const T* variance,
-                         T* corrected_mean, T* corrected_variance) override {
+  void CorrectStatistics(int64_t channels, double left, const Parameter* mean,
+                         const Parameter* variance, Parameter* corrected_mean,
+                         Parameter* corrected_variance) override {
     const double gathered = 1.0 - left;
     for (int64_t c = 0; c < channels; ++c) {
-      corrected_mean[c] = static_cast<T>(mean[c] / gathered);
-      corrected_variance[c] = static_cast<T>(std::max((variance[c] - left) / gathered, 0.0));
+      corrected_mean[c] = static_cast<Parameter>(mean[c] / gathered);
+      corrected_variance[c] =
+          static_cast<Parameter>(std::max((variance[c] - left) / gathered, 0.0));
     }
   }
 
@@ -94,7 +100,9 @@ class HostOperators : public Operators<T> {
       for (int32_t x = 0; x < input.width; ++x, out += kChannels) {
         float values[kChannels];
         SampleImage<kChannels>(input, image, block, y, x, values);
-        std::copy_n(values, kChannels, out);
+        for (int c = 0; c < kChannels; ++c) {
+          gather::Narrow(gather::WideOf<T>(values[c]), out + c);
+        }
       }
     }
   }

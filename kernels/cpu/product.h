@@ -7,7 +7,8 @@
 //               b and multiplies a block of rows by it.
 //
 // The cut depends on the sizes only, never on the number of threads. A Product is a view of an
-// Arena's memory and serves one caller at a time.
+// Arena's memory and serves one caller at a time. T, the type of the operands, is float or
+// Bfloat16; the result is of floats.
 #ifndef PUSHPULL_KERNELS_CPU_PRODUCT_H_
 #define PUSHPULL_KERNELS_CPU_PRODUCT_H_
 
@@ -24,15 +25,13 @@ namespace pushpull {
 
 enum class Cut { kByBlocks, kByPanels };
 
-// The rows per block (96 or 48), chosen so that a block with this many floats per row stays in the
-// second-level cache if possible.
-int64_t BlockRows(int64_t floats_per_row);
-// kByBlocks if there are at least four blocks and `weights` (a number of floats) stay in the cache.
+// The rows per block (96 or 48), chosen so that a block with this many numbers per row stays in the
+// second-level cache if possible. Both functions answer the same for all types of numbers.
+int64_t BlockRows(int64_t numbers_per_row);
+// kByBlocks if there are at least four blocks and so many weights stay in the cache.
 Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows);
 
-// Packs all rows of a source into one block of `rows` rows, on the pool's threads.
-void PackAll(const RowSource& source, int64_t rows, float* out, ThreadPool* pool);
-
+template <typename T>
 class Product {
  public:
   Product(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
@@ -43,21 +42,21 @@ class Product {
   int64_t block_rows() const { return block_rows_; }
   int64_t RowsOf(int64_t block) const;
 
-  // Computes the whole product and blocks until it is done. `scratch` has ScratchFloats() floats
+  // Computes the whole product and blocks until it is done. `scratch` has ScratchNumbers() numbers
   // for packed rows of a.
-  void Run(const RowSource& a, const WeightOperand& b, const TileFinisher& finisher, float* scratch,
+  void Run(const RowSource<T>& a, const WeightOperand& b, const TileFinisher& finisher, T* scratch,
            ThreadPool* pool) const;
-  int64_t ScratchFloats(int threads) const;
+  int64_t ScratchNumbers(int threads) const;
 
   // The parts of Run, for callers that do more work in the same tasks. `thread` is the number of
   // the pool's thread, which selects the scratch memory.
   //
   // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`.
   void PackWeights(const WeightOperand& b, ThreadPool* pool) const;
-  void MultiplyBlock(const float* a, int64_t block, int thread, const TileFinisher& finisher) const;
+  void MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher) const;
   // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`.
   int64_t panel_tasks() const { return blocks() * outer_.count(); }
-  void MultiplyPanelTask(const float* a, int64_t task, int thread, const WeightOperand& b,
+  void MultiplyPanelTask(const T* a, int64_t task, int thread, const WeightOperand& b,
                          const TileFinisher& finisher) const;
 
  private:
@@ -65,9 +64,9 @@ class Product {
   Panels inner_, outer_;
   Cut cut_;
   int64_t block_rows_;
-  float* packed_b_ = nullptr;  // only kByBlocks
-  int64_t thread_floats_;      // of each thread: a tile, and for kByPanels a panel of weights
-  float* thread_scratch_ = nullptr;
+  int64_t b_rows_;          // of a packed panel of b
+  T* packed_b_ = nullptr;   // kByBlocks: all panels; kByPanels: one for each thread
+  float* tiles_ = nullptr;  // one for each thread
 };
 
 }  // namespace pushpull

@@ -32,15 +32,15 @@ constexpr int64_t kRowGroup = 8;
 //   r0   |v0|v1|v2|..      | v0 v1 |  | v2 .. |     v: a vector of channels
 //   r0+1 |v0|v1|v2|..      | v0 v1 |  | v2 .. |
 //   ...                    ...
-template <typename Load>
-void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t rows, float* out,
+template <typename Load, typename T>
+void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t rows, T* out,
               int64_t out_rows, int64_t out_first) {
   const int64_t channels = panels.channels();
   for (int64_t r0 = 0; r0 < rows; r0 += kRowGroup) {
     const int64_t group = std::min(kRowGroup, rows - r0);
     for (int64_t p = 0; p < panels.count(); ++p) {
       const Panel panel = panels[p];
-      float* to = out + out_rows * panel.start + (out_first + r0) * panel.width - panel.start;
+      T* to = out + out_rows * panel.start + (out_first + r0) * panel.width - panel.start;
       ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
         const auto channel = load.At(lanes, c);
         const int64_t from = (first + r0) * channels + c;
@@ -53,16 +53,18 @@ void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t row
   }
 }
 
-void PackValues(const Panels& panels, const Lazy<float>& x, const LazyCoefficients& coefficients,
-                int64_t first, int64_t rows, float* out, int64_t out_rows, int64_t out_first) {
+template <typename T>
+void PackValues(const Panels& panels, const Lazy<T>& x, const LazyCoefficients& coefficients,
+                int64_t first, int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
   WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
     PackRows(panels, load, first, rows, out, out_rows, out_first);
   });
 }
 
-void PackGradients(const Panels& panels, const OutputGradient<float>& dy,
-                   const GradientCoefficients& coefficients, int64_t first, int64_t rows,
-                   float* out, int64_t out_rows, int64_t out_first) {
+template <typename T>
+void PackGradients(const Panels& panels, const OutputGradient<T>& dy,
+                   const GradientCoefficients& coefficients, int64_t first, int64_t rows, T* out,
+                   int64_t out_rows, int64_t out_first) {
   WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
     PackRows(panels, load, first, rows, out, out_rows, out_first);
   });
@@ -78,90 +80,193 @@ namespace pushpull {
 
 namespace {
 
-// Writes columns [column, column + count) of one packed row: a copy of `from`, or zeros if `from`
-// is null. The part may cover several panels.
-void PutSegment(const Panels& panels, int64_t column, int64_t count, const float* from, float* out,
-                int64_t out_rows, int64_t row) {
-  while (count > 0) {
-    const Panel panel = panels[std::min(column / 16, panels.count() - 1)];
-    const int64_t part = std::min(count, panel.start + panel.width - column);
-    float* to = out + out_rows * panel.start + row * panel.width + column - panel.start;
-    if (from == nullptr) {
-      std::fill(to, to + part, 0.0f);
-    } else {
-      std::copy(from, from + part, to);
-      from += part;
-    }
-    column += part;
-    count -= part;
-  }
-}
+// Rows of patches that are packed together.
+constexpr int64_t kPatchGroup = 8;
 
 // The sample and the position of the pixel with number `row`.
 struct Pixel {
+  Pixel() = default;
   Pixel(int64_t row, const Shape& shape)
       : n(row / (shape.h * shape.w)), h(row / shape.w % shape.h), w(row % shape.w) {}
   int64_t n, h, w;
 };
 
-}  // namespace
+// Where rows are packed: those of a group, in a block of out_rows rows.
+template <typename T>
+struct PackedGroup {
+  const Panels& panels;
+  int64_t rows;
+  T* out;
+  int64_t out_rows;
+  int64_t out_first;
+};
 
-void ValueRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
-                     int64_t out_first) const {
-  ForChosenCpuIsa(N_AVX2::PackValues, N_AVX3::PackValues)(panels_, x_, coefficients_, first, rows,
-                                                          out, out_rows, out_first);
+// Copies kCount numbers, or writes zeros if `from` is null. Since the compiler knows the count,
+// this is a move of a few vectors.
+template <int kCount, typename T>
+void CopyNumbers(const T* from, T* to) {
+  if (from != nullptr) {
+    std::memcpy(to, from, kCount * sizeof(T));
+  } else {
+    std::memset(static_cast<void*>(to), 0, kCount * sizeof(T));
+  }
 }
 
-void GradientRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
-                        int64_t out_first) const {
-  ForChosenCpuIsa(N_AVX2::PackGradients, N_AVX3::PackGradients)(panels_, dy_, coefficients_, first,
-                                                                rows, out, out_rows, out_first);
+// Writes columns [column, column + count) of each row of the group: a copy of from[row], or zeros
+// where from[row] is null. It goes panel by panel and there row by row, so that the writes to a
+// panel are next to each other. The columns may cover several panels. Memory is the bound.
+template <typename T>
+void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
+                 const T* const from[kPatchGroup]) {
+  for (int64_t done = 0; done < count;) {
+    const int64_t at = column + done;
+    const Panel panel = group.panels[std::min(at / 16, group.panels.count() - 1)];
+    const int64_t part = std::min(count - done, panel.start + panel.width - at);
+    T* to =
+        group.out + group.out_rows * panel.start + group.out_first * panel.width + at - panel.start;
+    for (int64_t r = 0; r < group.rows; ++r, to += panel.width) {
+      const T* source = from[r] != nullptr ? from[r] + done : nullptr;
+      if (part == 16) {
+        CopyNumbers<16>(source, to);
+      } else if (part == 24) {
+        CopyNumbers<24>(source, to);
+      } else if (part == 8) {
+        CopyNumbers<8>(source, to);
+      } else if (source == nullptr) {
+        std::fill_n(to, part, T());
+      } else {
+        std::copy_n(source, part, to);
+      }
+    }
+    done += part;
+  }
 }
 
-void PatchRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
-                     int64_t out_first) const {
-  const Shape& in = shape_.in;
-  const int64_t line = shape_.kernel * in.c;  // a kernel row is contiguous in the input
+// Packs rows of patches group by group. The rows are those of the pixels of `shape`. tap(pixel, tap
+// row, tap column) returns the `channels` numbers of a tap, or null for zeros.
+template <typename T, typename F>
+void PackPatches(const Panels& panels, const Shape& shape, int kernel, int64_t channels,
+                 int64_t first, int64_t rows, T* out, int64_t out_rows, int64_t out_first, F tap) {
+  for (int64_t r0 = 0; r0 < rows; r0 += kPatchGroup) {
+    const PackedGroup<T> group{panels, std::min(kPatchGroup, rows - r0), out, out_rows,
+                               out_first + r0};
+    Pixel pixels[kPatchGroup];
+    for (int64_t r = 0; r < group.rows; ++r) pixels[r] = Pixel(first + r0 + r, shape);
+    const T* from[kPatchGroup] = {};
+    // The columns that pad the last panel.
+    CopyColumns(group, panels.channels(), panels.padded() - panels.channels(), from);
+    for (int kh = 0; kh < kernel; ++kh) {
+      for (int kw = 0; kw < kernel; ++kw) {
+        for (int64_t r = 0; r < group.rows; ++r) from[r] = tap(pixels[r], kh, kw);
+        CopyColumns(group, (int64_t{kh} * kernel + kw) * channels, channels, from);
+      }
+    }
+  }
+}
+
+// Packs rows of patches of an input with few channels, like that of the first layer: the input
+// under a row of the kernel is a line of at most kMost numbers, and a patch is put together from
+// lines before it is cut into panels. A line is copied as kMost numbers; what follows it in the
+// patch is written later.
+template <int kMost, typename T>
+void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, int64_t first,
+               int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
+  const Shape& in = shape.in;
+  const int64_t line = shape.kernel * in.c;
+  T patch[(kMost + 1) * kMost];  // the kernel is no larger than a line
   for (int64_t r = 0; r < rows; ++r) {
-    const Pixel pixel(first + r, shape_.out());
-    const int64_t w0 = pixel.w * shape_.stride - shape_.padding.left;
-    const int64_t begin = std::clamp<int64_t>(-w0, 0, shape_.kernel);
-    const int64_t end = std::clamp<int64_t>(in.w - w0, begin, shape_.kernel);
-    for (int kh = 0; kh < shape_.kernel; ++kh) {
-      const int64_t h = pixel.h * shape_.stride + kh - shape_.padding.top;
-      const int64_t column = kh * line;
-      const auto put = [&](int64_t from, int64_t to, const float* data) {
-        PutSegment(panels_, column + from * in.c, (to - from) * in.c, data, out, out_rows,
-                   out_first + r);
-      };
-      if (h < 0 || h >= in.h) {
-        put(0, shape_.kernel, nullptr);
+    const Pixel pixel(first + r, shape.out());
+    const int64_t h0 = pixel.h * shape.stride - shape.padding.top;
+    const int64_t w0 = pixel.w * shape.stride - shape.padding.left;
+    for (int kh = 0; kh < shape.kernel; ++kh) {
+      T* to = patch + kh * line;
+      const int64_t begin = ((pixel.n * in.h + h0 + kh) * in.w + w0) * in.c;
+      const bool inside = h0 + kh >= 0 && h0 + kh < in.h;
+      if (inside && w0 >= 0 && w0 + shape.kernel <= in.w && begin + kMost <= in.size()) {
+        CopyNumbers<kMost>(x + begin, to);
         continue;
       }
-      put(0, begin, nullptr);
-      if (begin < end) put(begin, end, x_ + ((pixel.n * in.h + h) * in.w + w0 + begin) * in.c);
-      put(end, shape_.kernel, nullptr);
+      for (int64_t i = 0; i < line; ++i) {
+        const int64_t w = w0 + i / in.c;
+        to[i] = inside && w >= 0 && w < in.w ? x[begin + i] : T();
+      }
     }
-  }
-}
-
-void TransposedPatchRows::Pack(int64_t first, int64_t rows, float* out, int64_t out_rows,
-                               int64_t out_first) const {
-  const Shape to = shape_.out();
-  for (int64_t r = 0; r < rows; ++r) {
-    const Pixel pixel(first + r, shape_.in);
-    for (int kh = 0; kh < shape_.kernel; ++kh) {
-      for (int kw = 0; kw < shape_.kernel; ++kw) {
-        const int64_t h = pixel.h + shape_.padding.top - kh, w = pixel.w + shape_.padding.left - kw;
-        const bool hit = h >= 0 && w >= 0 && h % shape_.stride == 0 && w % shape_.stride == 0 &&
-                         h / shape_.stride < to.h && w / shape_.stride < to.w;
-        const int64_t row = (pixel.n * to.h + h / shape_.stride) * to.w + w / shape_.stride;
-        PutSegment(panels_, (int64_t{kh} * shape_.kernel + kw) * to.c, to.c,
-                   hit ? dy_ + row * to.c : nullptr, out, out_rows, out_first + r);
+    std::fill(patch + panels.channels(), patch + panels.padded(), T());
+    for (int64_t p = 0; p < panels.count(); ++p) {
+      const Panel panel = panels[p];
+      T* to = out + out_rows * panel.start + (out_first + r) * panel.width;
+      if (panel.width == 16) {
+        CopyNumbers<16>(patch + panel.start, to);
+      } else {
+        std::copy_n(patch + panel.start, panel.width, to);
       }
     }
   }
 }
+
+}  // namespace
+
+template <typename T>
+void ValueRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+                        int64_t out_first) const {
+  ForChosenCpuIsa(N_AVX2::PackValues<T>, N_AVX3::PackValues<T>)(
+      this->panels_, x_, coefficients_, first, rows, out, out_rows, out_first);
+}
+
+template <typename T>
+void GradientRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+                           int64_t out_first) const {
+  ForChosenCpuIsa(N_AVX2::PackGradients<T>, N_AVX3::PackGradients<T>)(
+      this->panels_, dy_, coefficients_, first, rows, out, out_rows, out_first);
+}
+
+template <typename T>
+void PatchRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+                        int64_t out_first) const {
+  const Shape& in = shape_.in;
+  const Panels& panels = this->panels_;
+  if (shape_.kernel * in.c <= 16) {
+    return PackLines<16>(panels, shape_, x_, first, rows, out, out_rows, out_first);
+  }
+  if (shape_.kernel * in.c <= 32) {
+    return PackLines<32>(panels, shape_, x_, first, rows, out, out_rows, out_first);
+  }
+  PackPatches(panels, shape_.out(), shape_.kernel, in.c, first, rows, out, out_rows, out_first,
+              [&](const Pixel& pixel, int kh, int kw) -> const T* {
+                const int64_t h = pixel.h * shape_.stride + kh - shape_.padding.top;
+                const int64_t w = pixel.w * shape_.stride + kw - shape_.padding.left;
+                if (h < 0 || h >= in.h || w < 0 || w >= in.w) return nullptr;
+                return x_ + ((pixel.n * in.h + h) * in.w + w) * in.c;
+              });
+}
+
+template <typename T>
+void TransposedPatchRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+                                  int64_t out_first) const {
+  const Shape to = shape_.out();
+  PackPatches(this->panels_, shape_.in, shape_.kernel, to.c, first, rows, out, out_rows, out_first,
+              [&](const Pixel& pixel, int kh, int kw) -> const T* {
+                int64_t h = pixel.h + shape_.padding.top - kh;
+                int64_t w = pixel.w + shape_.padding.left - kw;
+                if (h < 0 || w < 0) return nullptr;
+                if (shape_.stride != 1) {
+                  if (h % shape_.stride != 0 || w % shape_.stride != 0) return nullptr;
+                  h /= shape_.stride;
+                  w /= shape_.stride;
+                }
+                if (h >= to.h || w >= to.w) return nullptr;
+                return dy_ + ((pixel.n * to.h + h) * to.w + w) * to.c;
+              });
+}
+
+template class ValueRows<float>;
+template class ValueRows<Bfloat16>;
+template class GradientRows<float>;
+template class GradientRows<Bfloat16>;
+template class PatchRows<float>;
+template class PatchRows<Bfloat16>;
+template class TransposedPatchRows<float>;
+template class TransposedPatchRows<Bfloat16>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -10,9 +10,12 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/bfloat16.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/operators.h"
 
@@ -29,27 +32,85 @@ constexpr int64_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
 HWY_INLINE Vector Zero() { return hn::Zero(Tag()); }
 HWY_INLINE Vector LoadWhole(const float* p) { return hn::LoadU(Tag(), p); }
 
+// Bfloat16 in memory is read to floats, and floats are written as the upper halves of their bits.
+using Bits = hn::RebindToUnsigned<Tag>;
+using HalfBits = hn::Rebind<uint16_t, Tag>;
+
+HWY_INLINE Vector Widen(hn::Vec<HalfBits> halves) {
+  return hn::BitCast(Tag(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), halves)));
+}
+HWY_INLINE hn::Vec<HalfBits> UpperHalves(Vector v) {
+  const hn::RebindToSigned<Tag> integers;
+  const auto upper = hn::BitCast(integers, hn::ShiftRight<16>(hn::BitCast(Bits(), v)));
+  return hn::DemoteTo(HalfBits(), upper);
+}
+HWY_INLINE const uint16_t* BitsOf(const Bfloat16* p) {
+  return reinterpret_cast<const uint16_t*>(p);
+}
+HWY_INLINE uint16_t* BitsOf(Bfloat16* p) { return reinterpret_cast<uint16_t*>(p); }
+HWY_INLINE Vector LoadWhole(const Bfloat16* p) { return Widen(hn::LoadU(HalfBits(), BitsOf(p))); }
+
+// Returns v rounded to a T, as ToBfloat16 does it. A float is a float already.
+template <typename T>
+HWY_INLINE Vector Rounded(Vector v) {
+  if constexpr (std::is_same_v<T, float>) {
+    return v;
+  } else {
+    const auto bits = hn::BitCast(Bits(), v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
+    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
+    const auto quiet = hn::Or(bits, hn::Set(Bits(), 0x400000));
+    const Vector rounded =
+        hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Tag(), quiet), hn::BitCast(Tag(), nearest));
+    return hn::And(rounded, hn::BitCast(Tag(), hn::Set(Bits(), 0xffff0000)));
+  }
+}
+
 // Accesses to a whole vector in memory, or to its first lanes if the channels end inside it. The
 // other lanes are read as zeros and not written. Kernels are templates over these two types, so
 // only the last vector of a row pays for the mask.
 //
+// Store rounds to the type of the memory; StoreExact is for what is rounded already.
+//
 // LoadPadded and StorePadded are for memory of our own, whose rows are padded to a multiple of
 // kVector (8) floats. With AVX2 they need no mask.
 struct FullLanes {
-  HWY_INLINE Vector Load(const float* p) const { return LoadWhole(p); }
-  HWY_INLINE void Store(float* p, Vector v) const { hn::StoreU(v, Tag(), p); }
+  template <typename T>
+  HWY_INLINE Vector Load(const T* p) const {
+    return LoadWhole(p);
+  }
+  template <typename T>
+  HWY_INLINE void Store(T* p, Vector v) const {
+    StoreExact(p, Rounded<T>(v));
+  }
+  HWY_INLINE void StoreExact(float* p, Vector v) const { hn::StoreU(v, Tag(), p); }
+  HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
+    hn::StoreU(UpperHalves(v), HalfBits(), BitsOf(p));
+  }
   HWY_INLINE Vector LoadPadded(const float* p) const { return Load(p); }
-  HWY_INLINE void StorePadded(float* p, Vector v) const { Store(p, v); }
+  template <typename T>
+  HWY_INLINE void StorePadded(T* p, Vector v) const {
+    Store(p, v);
+  }
 };
 class SomeLanes {
  public:
   // 1 <= lanes < kLanes
   HWY_INLINE explicit SomeLanes(int64_t lanes)
-      : mask_(hn::FirstN(Tag(), lanes)),
+      : lanes_(lanes),
+        mask_(hn::FirstN(Tag(), lanes)),
         padded_mask_(hn::FirstN(Tag(), (lanes + kVector - 1) / kVector * kVector)) {}
 
   HWY_INLINE Vector Load(const float* p) const { return hn::MaskedLoad(mask_, Tag(), p); }
-  HWY_INLINE void Store(float* p, Vector v) const { hn::BlendedStore(v, mask_, Tag(), p); }
+  HWY_INLINE Vector Load(const Bfloat16* p) const { return Widen(LoadHalves(BitsOf(p), lanes_)); }
+  template <typename T>
+  HWY_INLINE void Store(T* p, Vector v) const {
+    StoreExact(p, Rounded<T>(v));
+  }
+  HWY_INLINE void StoreExact(float* p, Vector v) const { hn::BlendedStore(v, mask_, Tag(), p); }
+  HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
+    StoreHalves(UpperHalves(v), lanes_, BitsOf(p));
+  }
   HWY_INLINE Vector LoadPadded(const float* p) const {
     if constexpr (kLanes == kVector) return LoadWhole(p);
     return hn::MaskedLoad(padded_mask_, Tag(), p);
@@ -58,8 +119,33 @@ class SomeLanes {
     if constexpr (kLanes == kVector) return hn::StoreU(v, Tag(), p);
     hn::BlendedStore(v, padded_mask_, Tag(), p);
   }
+  HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
+    const auto halves = UpperHalves(Rounded<Bfloat16>(v));
+    if constexpr (kLanes == kVector) return hn::StoreU(halves, HalfBits(), BitsOf(p));
+    StoreHalves(halves, (lanes_ + kVector - 1) / kVector * kVector, BitsOf(p));
+  }
 
  private:
+  // Highway's masked access to 16-bit numbers touches the whole vector where the CPU has no such
+  // instruction, that is, without AVX-512.
+  static HWY_INLINE hn::Vec<HalfBits> LoadHalves(const uint16_t* p, int64_t count) {
+    if constexpr (HWY_TARGET == HWY_AVX3) {
+      return hn::MaskedLoad(hn::FirstN(HalfBits(), count), HalfBits(), p);
+    }
+    HWY_ALIGN uint16_t halves[kLanes] = {};
+    std::memcpy(halves, p, count * sizeof(uint16_t));
+    return hn::Load(HalfBits(), halves);
+  }
+  static HWY_INLINE void StoreHalves(hn::Vec<HalfBits> v, int64_t count, uint16_t* p) {
+    if constexpr (HWY_TARGET == HWY_AVX3) {
+      return hn::BlendedStore(v, hn::FirstN(HalfBits(), count), HalfBits(), p);
+    }
+    HWY_ALIGN uint16_t halves[kLanes];
+    hn::Store(v, HalfBits(), halves);
+    std::memcpy(p, halves, count * sizeof(uint16_t));
+  }
+
+  int64_t lanes_;
   hn::Mask<Tag> mask_;
   hn::Mask<Tag> padded_mask_;
 };

@@ -20,19 +20,20 @@ namespace {
 // y and adds to two running sums in registers. The tile comes from the L1 cache and y is written
 // once, so the stores to memory are the likely bound. The tile's own padding columns are never
 // stored.
-void FinishForward(const ForwardFinisher::Tensors& out, const Panel& panel, int64_t first_row,
-                   int64_t rows, const float* tile, int64_t block) {
+template <typename T>
+void FinishForward(const typename ForwardFinisher<T>::Tensors& out, const Panel& panel,
+                   int64_t first_row, int64_t rows, const float* tile, int64_t block) {
   ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
     const float* from = tile + (c - panel.start);
-    float* to = out.y + first_row * out.channels + c;
+    T* to = out.y + first_row * out.channels + c;
     const Vector bias = out.bias != nullptr ? lanes.Load(out.bias + c) : Zero();
     // The sums are over deviations from the first row of the block: sums of the values themselves
     // would cancel badly where the mean is far from zero.
-    const Vector origin = hn::Add(lanes.LoadPadded(from), bias);
+    const Vector origin = Rounded<T>(hn::Add(lanes.LoadPadded(from), bias));
     Vector sum = Zero(), squares = Zero();
     for (int64_t r = 0; r < rows; ++r) {
-      const Vector y = hn::Add(lanes.LoadPadded(from + r * panel.width), bias);
-      lanes.Store(to + r * out.channels, y);
+      const Vector y = Rounded<T>(hn::Add(lanes.LoadPadded(from + r * panel.width), bias));
+      lanes.StoreExact(to + r * out.channels, y);
       const Vector d = hn::Sub(y, origin);
       sum = hn::Add(sum, d);
       squares = hn::MulAdd(d, d, squares);
@@ -49,10 +50,11 @@ void FinishForward(const ForwardFinisher::Tensors& out, const Panel& panel, int6
 // registers; a row reads the tile (L1 cache), x.raw and dx.add and writes dx.dz. These up to three
 // streams of memory are the bound: there are fewer than ten arithmetic operations per vector. The
 // template parameters remove the tests from the loop.
-template <bool kNorm, bool kAdd, typename Lanes>
-void FinishVector(const BackwardFinisher::Tensors& out, Lanes lanes, int64_t c, int64_t first_row,
-                  int64_t rows, const float* tile, int64_t stride, int64_t block, Store store) {
-  const Lazy<float>& x = out.x;
+template <bool kNorm, bool kAdd, typename T, typename Lanes>
+void FinishVector(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes, int64_t c,
+                  int64_t first_row, int64_t rows, const float* tile, int64_t stride, int64_t block,
+                  Store store) {
+  const Lazy<T>& x = out.x;
   const int64_t channels = x.shape.c;
   const Bounds bounds(x.activation);
   const Vector zero = Zero();
@@ -68,12 +70,15 @@ void FinishVector(const BackwardFinisher::Tensors& out, Lanes lanes, int64_t c, 
     if (needs_raw) {
       const Vector raw = lanes.Load(x.raw + i);
       gradient = bounds.Slope(kNorm ? hn::MulAdd(raw, scale, shift) : raw, gradient);
+      gradient = Rounded<T>(gradient);
       if constexpr (kNorm) {
         dbeta = hn::Add(dbeta, gradient);
         dgamma = hn::MulAdd(gradient, hn::Sub(raw, mean), dgamma);
       }
+      lanes.StoreExact(out.dx.dz + i, gradient);
+    } else {
+      lanes.Store(out.dx.dz + i, gradient);
     }
-    lanes.Store(out.dx.dz + i, gradient);
   }
   if constexpr (kNorm) {
     float* first = out.sums.First(block) + c;
@@ -87,7 +92,8 @@ void FinishVector(const BackwardFinisher::Tensors& out, Lanes lanes, int64_t c, 
   }
 }
 
-void FinishBackward(const BackwardFinisher::Tensors& out, const BackwardFinisher::Span& span,
+template <typename T>
+void FinishBackward(const typename BackwardFinisher<T>::Tensors& out, const TileSpan& span,
                     int64_t first_row, int64_t rows, const float* tile, int64_t block,
                     Store store) {
   const bool norm = out.x.batch_norm != nullptr, add = out.dx.add != nullptr;
@@ -95,13 +101,13 @@ void FinishBackward(const BackwardFinisher::Tensors& out, const BackwardFinisher
   ForEachVector(span.start, span.start + span.count, [&](int64_t c, auto lanes) HWY_ATTR {
     const float* from = tile + (c - span.start);
     if (norm && add) {
-      FinishVector<true, true>(out, lanes, c, first_row, rows, from, stride, block, store);
+      FinishVector<true, true, T>(out, lanes, c, first_row, rows, from, stride, block, store);
     } else if (norm) {
-      FinishVector<true, false>(out, lanes, c, first_row, rows, from, stride, block, store);
+      FinishVector<true, false, T>(out, lanes, c, first_row, rows, from, stride, block, store);
     } else if (add) {
-      FinishVector<false, true>(out, lanes, c, first_row, rows, from, stride, block, store);
+      FinishVector<false, true, T>(out, lanes, c, first_row, rows, from, stride, block, store);
     } else {
-      FinishVector<false, false>(out, lanes, c, first_row, rows, from, stride, block, store);
+      FinishVector<false, false, T>(out, lanes, c, first_row, rows, from, stride, block, store);
     }
   });
 }
@@ -114,17 +120,24 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pushpull {
 
-void ForwardFinisher::Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
-                             int64_t block) const {
-  ForChosenCpuIsa(N_AVX2::FinishForward, N_AVX3::FinishForward)(tensors_, panel, first_row, rows,
-                                                                tile, block);
+template <typename T>
+void ForwardFinisher<T>::Finish(const Panel& panel, int64_t first_row, int64_t rows,
+                                const float* tile, int64_t block) const {
+  ForChosenCpuIsa(N_AVX2::FinishForward<T>, N_AVX3::FinishForward<T>)(tensors_, panel, first_row,
+                                                                      rows, tile, block);
 }
 
-void BackwardFinisher::FinishRows(const Span& span, int64_t first_row, int64_t rows,
-                                  const float* tile, int64_t block, Store store) const {
-  ForChosenCpuIsa(N_AVX2::FinishBackward, N_AVX3::FinishBackward)(tensors_, span, first_row, rows,
-                                                                  tile, block, store);
+template <typename T>
+void BackwardFinisher<T>::FinishRows(const TileSpan& span, int64_t first_row, int64_t rows,
+                                     const float* tile, int64_t block, Store store) const {
+  ForChosenCpuIsa(N_AVX2::FinishBackward<T>, N_AVX3::FinishBackward<T>)(tensors_, span, first_row,
+                                                                        rows, tile, block, store);
 }
+
+template class ForwardFinisher<float>;
+template class ForwardFinisher<Bfloat16>;
+template class BackwardFinisher<float>;
+template class BackwardFinisher<Bfloat16>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

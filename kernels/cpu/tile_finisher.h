@@ -1,7 +1,8 @@
 // Finishes a tile of a matrix product while it is still in the first-level cache and writes it to
 // its tensor. The forward pass adds the bias and computes statistics; the backward pass adds the
 // other gradient of the input, applies the activation mask and sums for batch norm. Finishers are
-// immutable views; Finish may run on several threads at once.
+// immutable views; Finish may run on several threads at once. T, the type of the tensors, is float
+// or Bfloat16; tiles are of floats.
 #ifndef PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 #define PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 
@@ -23,17 +24,18 @@ class TileFinisher {
                       int64_t block) const = 0;
 };
 
-// Writes y = tile + bias and the statistics of the block.
+// Writes y = tile + bias and the statistics of the block, which are those of y as stored.
+template <typename T>
 class ForwardFinisher : public TileFinisher {
  public:
   struct Tensors {
     int64_t channels;
     const float* bias;  // may be null
-    float* y;           // [rows, channels]
+    T* y;               // [rows, channels]
     const BlockSums* sums;
   };
   // `sums` is null if no statistics are wanted.
-  ForwardFinisher(int64_t channels, const float* bias, float* y, const BlockSums* sums)
+  ForwardFinisher(int64_t channels, const float* bias, T* y, const BlockSums* sums)
       : tensors_{channels, bias, y, sums} {}
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
               int64_t block) const override;
@@ -42,18 +44,27 @@ class ForwardFinisher : public TileFinisher {
   const Tensors tensors_;
 };
 
+// The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
+// are the same memory). A row must be readable up to a multiple of kVector floats.
+struct TileSpan {
+  int64_t start;
+  int64_t count;
+  int64_t stride;
+};
+
 // Writes dx.dz = (tile + dx.add) * activation'(z), and the batch norm sums of the block.
+template <typename T>
 class BackwardFinisher : public TileFinisher {
  public:
   struct Tensors {
-    const Lazy<float>& x;
+    const Lazy<T>& x;
     const LazyCoefficients& coefficients;
-    const InputGradient<float>& dx;
+    const InputGradient<T>& dx;
     const BlockSums& sums;
   };
   // `coefficients` and `sums` are used only if x has a batch norm.
-  BackwardFinisher(const Lazy<float>& x, const LazyCoefficients& coefficients,
-                   const InputGradient<float>& dx, const BlockSums& sums)
+  BackwardFinisher(const Lazy<T>& x, const LazyCoefficients& coefficients,
+                   const InputGradient<T>& dx, const BlockSums& sums)
       : tensors_{x, coefficients, dx, sums} {}
 
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
@@ -62,16 +73,9 @@ class BackwardFinisher : public TileFinisher {
                Store::kWrite);
   }
 
-  // The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
-  // are the same memory). A row must be readable up to a multiple of kVector floats.
-  struct Span {
-    int64_t start;
-    int64_t count;
-    int64_t stride;
-  };
   // As Finish, for a tile of any width. With kAdd the sums are added to those that earlier rows of
   // the block have left in `block`.
-  void FinishRows(const Span& span, int64_t first_row, int64_t rows, const float* tile,
+  void FinishRows(const TileSpan& span, int64_t first_row, int64_t rows, const float* tile,
                   int64_t block, Store store) const;
 
  private:

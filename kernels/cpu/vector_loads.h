@@ -1,6 +1,7 @@
 // Computes one vector of channels of a lazy value or of a gradient from memory. This is what "apply
-// on load" means in the fast kernels. All types are views of operands and coefficients. The guard
-// lets this header in once per instruction set, as that of simd.h.
+// on load" means in the fast kernels. All types are views of operands and coefficients; T, the type
+// of the tensors, is float or Bfloat16, and the arithmetic is that of floats. The guard lets this
+// header in once per instruction set, as that of simd.h.
 #if defined(PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
 #undef PUSHPULL_KERNELS_CPU_VECTOR_LOADS_H_
@@ -26,10 +27,11 @@ namespace HWY_NAMESPACE {
 // element i to the cache; i may be beyond the end of the tensor.
 
 // Reads a tensor as it is.
+template <typename T>
 struct PlainLoad {
-  const float* data;
+  const T* data;
   struct Channel {
-    const float* data;
+    const T* data;
     HWY_INLINE void Prefetch(int64_t i) const { hwy::Prefetch(data + i); }
     template <typename Lanes>
     HWY_INLINE Vector operator()(Lanes lanes, int64_t i) const {
@@ -43,15 +45,15 @@ struct PlainLoad {
 };
 
 // Computes activation(raw * scale + shift) + skip.
-template <bool kNorm, bool kSkip>
+template <typename T, bool kNorm, bool kSkip>
 struct ValueLoad {
-  const float* raw;
-  const float* skip;
+  const T* raw;
+  const T* skip;
   LazyCoefficients coefficients;  // only with kNorm
   Bounds bounds;
   struct Channel {
-    const float* raw;
-    const float* skip;
+    const T* raw;
+    const T* skip;
     Vector scale, shift;
     Bounds bounds;
     HWY_INLINE void Prefetch(int64_t i) const {
@@ -75,14 +77,14 @@ struct ValueLoad {
 };
 
 // Computes dz * a + raw * b + c, or only dz * a for frozen statistics (!kBatch).
-template <bool kBatch>
+template <typename T, bool kBatch>
 struct GradientLoad {
-  const float* dz;
-  const float* raw;
+  const T* dz;
+  const T* raw;
   GradientCoefficients coefficients;
   struct Channel {
-    const float* dz;
-    const float* raw;
+    const T* dz;
+    const T* raw;
     Vector a, b, c;
     HWY_INLINE void Prefetch(int64_t i) const {
       hwy::Prefetch(dz + i);
@@ -104,28 +106,27 @@ struct GradientLoad {
 // Calls f(load) with the load type that computes the value of x, so that a kernel is compiled for
 // each case and has no tests in its loops. If x has a batch norm and no x.applied, `coefficients`
 // must have been computed.
-template <typename F>
-void WithValueLoad(const Lazy<float>& x, const LazyCoefficients& coefficients, F f) {
-  if (x.applied != nullptr) return f(PlainLoad{x.applied});
+template <typename T, typename F>
+void WithValueLoad(const Lazy<T>& x, const LazyCoefficients& coefficients, F f) {
+  if (x.applied != nullptr) return f(PlainLoad<T>{x.applied});
   const Bounds bounds(x.activation);
   if (x.batch_norm != nullptr) {
-    if (x.skip != nullptr) return f(ValueLoad<true, true>{x.raw, x.skip, coefficients, bounds});
-    return f(ValueLoad<true, false>{x.raw, nullptr, coefficients, bounds});
+    if (x.skip != nullptr) return f(ValueLoad<T, true, true>{x.raw, x.skip, coefficients, bounds});
+    return f(ValueLoad<T, true, false>{x.raw, nullptr, coefficients, bounds});
   }
-  if (x.skip != nullptr) return f(ValueLoad<false, true>{x.raw, x.skip, coefficients, bounds});
-  if (x.activation == Activation::kNone) return f(PlainLoad{x.raw});
-  f(ValueLoad<false, false>{x.raw, nullptr, coefficients, bounds});
+  if (x.skip != nullptr) return f(ValueLoad<T, false, true>{x.raw, x.skip, coefficients, bounds});
+  if (x.activation == Activation::kNone) return f(PlainLoad<T>{x.raw});
+  f(ValueLoad<T, false, false>{x.raw, nullptr, coefficients, bounds});
 }
 
 // Calls f(load) with the load type that computes dy, the gradient of the raw output.
-template <typename F>
-void WithGradientLoad(const OutputGradient<float>& dy, const GradientCoefficients& coefficients,
-                      F f) {
-  if (dy.batch_norm == nullptr) return f(PlainLoad{dy.dz});
+template <typename T, typename F>
+void WithGradientLoad(const OutputGradient<T>& dy, const GradientCoefficients& coefficients, F f) {
+  if (dy.batch_norm == nullptr) return f(PlainLoad<T>{dy.dz});
   if (dy.batch_norm->statistics == Statistics::kBatch) {
-    return f(GradientLoad<true>{dy.dz, dy.raw, coefficients});
+    return f(GradientLoad<T, true>{dy.dz, dy.raw, coefficients});
   }
-  f(GradientLoad<false>{dy.dz, dy.raw, coefficients});
+  f(GradientLoad<T, false>{dy.dz, dy.raw, coefficients});
 }
 
 }  // namespace HWY_NAMESPACE

@@ -14,46 +14,69 @@ constexpr int64_t kMostPartitions = 16;
 constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
 constexpr int64_t kFewestPartitions = 4;
 
+// Returns memory for EvenRows of `packed` rows; for floats, that of the packed rows itself.
+float* PairedRows(float* packed, int64_t, Arena*) { return packed; }
+Bfloat16* PairedRows(Bfloat16*, int64_t numbers, Arena* arena) {
+  return arena->Numbers<Bfloat16>(numbers);
+}
+
+// Packs rows [first, first + rows) of `source` as rows from `out_first` on of a block of
+// block_rows, and also in pairs.
+void PackBoth(const RowSource<float>& source, int64_t first, int64_t rows, int64_t block_rows,
+              int64_t out_first, float* packed, float*) {
+  source.Pack(first, rows, packed, block_rows, out_first);
+}
+void PackBoth(const RowSource<Bfloat16>& source, int64_t first, int64_t rows, int64_t block_rows,
+              int64_t out_first, Bfloat16* packed, Bfloat16* paired) {
+  source.Pack(first, rows, packed, block_rows, out_first);
+  PairRows(source.panels(), packed, block_rows, out_first, rows, paired);
+}
+
 }  // namespace
 
-WeightGradient::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
-                               int64_t block_rows, int threads, Arena* arena)
+template <typename T>
+WeightGradient<T>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
+                                  int64_t block_rows, int threads, Arena* arena)
     : rows_(rows), inner_(inner), outer_(outer), block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
-  packed_x_ = arena->Floats(packed_rows * inner_.padded());
-  packed_dy_ = arena->Floats(packed_rows * outer_.padded());
+  packed_x_ = arena->Numbers<T>(packed_rows * inner_.padded());
+  packed_dy_ = arena->Numbers<T>(packed_rows * outer_.padded());
+  paired_x_ = PairedRows(packed_x_, EvenRows<T>(packed_rows) * inner_.padded(), arena);
+  paired_dy_ = PairedRows(packed_dy_, EvenRows<T>(packed_rows) * outer_.padded(), arena);
   if (cut == Cut::kByBlocks) partial_ = arena->Floats(partitions() * inner * outer_.padded());
 }
 
-int64_t WeightGradient::partitions() const {
+template <typename T>
+int64_t WeightGradient<T>::partitions() const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t fit = kPartialFloats / (inner_.channels() * outer_.padded());
   return std::min(blocks, std::clamp(fit, kFewestPartitions, kMostPartitions));
 }
 
-void WeightGradient::RunByBlocks(const RowSource& x, const RowSource& dy, float* dweights,
-                                 ThreadPool* pool,
-                                 absl::FunctionRef<void(const float*, int64_t, int)> also) const {
+template <typename T>
+void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+                                    ThreadPool* pool,
+                                    absl::FunctionRef<void(const T*, int64_t, int)> also) const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t ldc = outer_.padded();
   pool->ParallelFor(partitions(), [&](int64_t partition, int thread) {
-    float* block_x = packed_x_ + thread * block_rows_ * inner_.padded();
-    float* block_dy = packed_dy_ + thread * block_rows_ * outer_.padded();
+    const int64_t x_offset = thread * block_rows_ * inner_.padded();
+    const int64_t dy_offset = thread * block_rows_ * outer_.padded();
     float* sum = partial_ + partition * inner_.channels() * ldc;
     const int64_t begin = blocks * partition / partitions();
     const int64_t end = blocks * (partition + 1) / partitions();
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * block_rows_, rows = std::min(block_rows_, rows_ - first);
-      dy.Pack(first, rows, block_dy, block_rows_, 0);
-      x.Pack(first, rows, block_x, block_rows_, 0);
-      also(block_dy, block, thread);
+      PackBoth(dy, first, rows, block_rows_, 0, packed_dy_ + dy_offset, paired_dy_ + dy_offset);
+      PackBoth(x, first, rows, block_rows_, 0, packed_x_ + x_offset, paired_x_ + x_offset);
+      also(packed_dy_ + dy_offset, block, thread);
       const Store store = block == begin ? Store::kWrite : Store::kAdd;
       for (int64_t i = 0; i < inner_.count(); ++i) {
         const Panel in = inner_[i];
         for (int64_t o = 0; o < outer_.count(); ++o) {
           const Panel out = outer_[o];
-          MultiplyTransposed(block_x + block_rows_ * in.start, in.width, in.valid,
-                             block_dy + block_rows_ * out.start, out.width, rows,
+          MultiplyTransposed(paired_x_ + x_offset + block_rows_ * in.start, in.width, in.valid,
+                             paired_dy_ + dy_offset + block_rows_ * out.start, out.width, rows,
                              sum + in.start * ldc + out.start, ldc, store);
         }
       }
@@ -64,7 +87,8 @@ void WeightGradient::RunByBlocks(const RowSource& x, const RowSource& dy, float*
 
 // Adds the partial sums of all partitions, in order, so the result has the same bits for any number
 // of threads.
-void WeightGradient::AddUp(float* dweights, ThreadPool* pool) const {
+template <typename T>
+void WeightGradient<T>::AddUp(float* dweights, ThreadPool* pool) const {
   const int64_t inner = inner_.channels(), outer = outer_.channels(), ldc = outer_.padded();
   const int64_t rows_per_task = std::max<int64_t>(1, 4096 / ldc);
   pool->ParallelFor((inner + rows_per_task - 1) / rows_per_task, [&](int64_t task) {
@@ -75,18 +99,25 @@ void WeightGradient::AddUp(float* dweights, ThreadPool* pool) const {
   });
 }
 
-void WeightGradient::Pack(const RowSource& x, const RowSource& dy, ThreadPool* pool) const {
-  PackAll(x, rows_, packed_x_, pool);
-  PackAll(dy, rows_, packed_dy_, pool);
+template <typename T>
+void WeightGradient<T>::Pack(const RowSource<T>& x, const RowSource<T>& dy,
+                             ThreadPool* pool) const {
+  constexpr int64_t kTaskRows = 48;
+  pool->ParallelFor((rows_ + kTaskRows - 1) / kTaskRows, [&](int64_t i) {
+    const int64_t first = i * kTaskRows, rows = std::min(kTaskRows, rows_ - first);
+    PackBoth(x, first, rows, rows_, first, packed_x_, paired_x_);
+    PackBoth(dy, first, rows, rows_, first, packed_dy_, paired_dy_);
+  });
 }
 
-void WeightGradient::PanelTask(int64_t task, int, float* dweights) const {
-  const int64_t outer = outer_.channels();
+template <typename T>
+void WeightGradient<T>::PanelTask(int64_t task, int, float* dweights) const {
+  const int64_t outer = outer_.channels(), paired_rows = EvenRows<T>(rows_);
   const Panel in = inner_[task];
-  const float* x = packed_x_ + rows_ * in.start;
+  const T* x = paired_x_ + paired_rows * in.start;
   for (int64_t o = 0; o < outer_.count(); ++o) {
     const Panel out = outer_[o];
-    const float* dy = packed_dy_ + rows_ * out.start;
+    const T* dy = paired_dy_ + paired_rows * out.start;
     float* to = dweights + in.start * outer + out.start;
     if (out.valid == out.width) {
       MultiplyTransposed(x, in.width, in.valid, dy, out.width, rows_, to, outer, Store::kWrite);
@@ -100,5 +131,8 @@ void WeightGradient::PanelTask(int64_t task, int, float* dweights) const {
     }
   }
 }
+
+template class WeightGradient<float>;
+template class WeightGradient<Bfloat16>;
 
 }  // namespace pushpull

@@ -7,7 +7,8 @@
 //               of x, summed over all rows.
 //
 // A WeightGradient is a view of an Arena's memory and serves one caller at a time. Results do not
-// depend on the number of threads.
+// depend on the number of threads. T, the type of the rows, is float or Bfloat16; the gradient is
+// of floats.
 #ifndef PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 #define PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 
@@ -20,6 +21,7 @@
 
 namespace pushpull {
 
+template <typename T>
 class WeightGradient {
  public:
   WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows,
@@ -28,13 +30,13 @@ class WeightGradient {
   // kByBlocks: computes the whole gradient and blocks until it is done. It calls
   // also(packed dy, block, thread) for each block while that is in the cache, on the pool's
   // threads, so that the caller can compute the input gradient from the same packed rows.
-  void RunByBlocks(const RowSource& x, const RowSource& dy, float* dweights, ThreadPool* pool,
-                   absl::FunctionRef<void(const float*, int64_t, int)> also) const;
+  void RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights, ThreadPool* pool,
+                   absl::FunctionRef<void(const T*, int64_t, int)> also) const;
 
   // kByPanels: call Pack, then PanelTask for each of the panel_tasks() tasks. packed_dy() holds all
   // packed rows of dy, which the caller may use as well.
-  void Pack(const RowSource& x, const RowSource& dy, ThreadPool* pool) const;
-  const float* packed_dy() const { return packed_dy_; }
+  void Pack(const RowSource<T>& x, const RowSource<T>& dy, ThreadPool* pool) const;
+  const T* packed_dy() const { return packed_dy_; }
   int64_t panel_tasks() const { return inner_.count(); }
   void PanelTask(int64_t task, int thread, float* dweights) const;
 
@@ -45,8 +47,11 @@ class WeightGradient {
   int64_t rows_;
   Panels inner_, outer_;
   int64_t block_rows_;
-  float* packed_x_;           // kByBlocks: one block per thread; kByPanels: all rows
-  float* packed_dy_;          // as packed_x_
+  T* packed_x_;   // kByBlocks: one block per thread; kByPanels: all rows
+  T* packed_dy_;  // as packed_x_
+  // The same rows in pairs, as MultiplyTransposed wants them; for floats, the same memory.
+  T* paired_x_;
+  T* paired_dy_;
   float* partial_ = nullptr;  // only kByBlocks: [partitions, inner, padded outer]
 };
 

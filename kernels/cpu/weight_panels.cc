@@ -2,7 +2,7 @@
 // foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/cpu/weight_panels.h"
 
-#include <immintrin.h>
+#include <algorithm>
 
 #include "common/base/cpu_isa.h"
 
@@ -28,6 +28,137 @@ void PackColumns(const float* from, int64_t rows, int64_t columns, const Panel& 
   });
 }
 
+// Rounds two vectors and returns their lanes in pairs: `first` in the lower halves of the 32 bits,
+// `second` in the upper halves. These are not values of floats, but the bits of two numbers each.
+HWY_INLINE Vector Pair(Vector first, Vector second) {
+  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), Rounded<Bfloat16>(first)));
+  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), Rounded<Bfloat16>(second))));
+}
+
+// As PackColumns, with the rows in pairs: to[(rows + 1) / 2, panel.width] of 32 bits each.
+void PackColumnPairs(const float* from, int64_t rows, int64_t columns, const Panel& panel,
+                     Bfloat16* to) {
+  float* pairs = reinterpret_cast<float*>(to);
+  ForEachVector(0, panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
+    const float* first = from + panel.start + c;
+    for (int64_t k = 0; k < rows; k += 2) {
+      const Vector second = k + 1 < rows ? lanes.Load(first + (k + 1) * columns) : Zero();
+      const Vector pair = Pair(lanes.Load(first + k * columns), second);
+      lanes.StorePadded(pairs + k / 2 * panel.width + c, pair);
+    }
+  });
+}
+
+// out[columns / 2] = the numbers of row[columns], rounded, a pair in each 32 bits. An odd last one
+// is paired with zero.
+void RoundToPairs(const float* row, int64_t columns, uint32_t* out) {
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) {
+    const Vector rounded = Rounded<Bfloat16>(LoadWhole(row + c));
+    hn::StoreU(UpperHalves(rounded), HalfBits(), reinterpret_cast<uint16_t*>(out) + c);
+  }
+  for (; c < columns; c += 2) {
+    const uint32_t second = c + 1 < columns ? ToBfloat16(row[c + 1]).bits : 0;
+    out[c / 2] = ToBfloat16(row[c]).bits | second << 16;
+  }
+}
+
+// The squares that are transposed in registers have as many rows as a vector of at most 256 bits.
+using Square = hn::CappedTag<uint32_t, 8>;
+constexpr int64_t kSquare = HWY_LANES(uint32_t) < 8 ? HWY_LANES(uint32_t) : 8;
+
+// Transposes a square of 32-bit numbers: row i of `from` (at i * stride) becomes column i of `to`
+// (rows are `width` apart). Rounds of shuffles swap pairs, then fours, then, with 8 lanes, the
+// halves of 128 bits: 24 shuffles for 8 loads and 8 stores, so the shuffle port of many cores is
+// the likely bound. Reading the columns one by one would take 64 scalar loads instead.
+HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t stride, uint32_t* to, int64_t width) {
+  const Square d;
+  const hn::Repartition<uint64_t, Square> d64;
+  using Row = hn::Vec<Square>;
+  Row r[kSquare], t[kSquare];
+#pragma GCC unroll 8
+  for (int i = 0; i < kSquare; ++i) r[i] = hn::LoadU(d, from + i * stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < kSquare; i += 2) {
+    t[i] = hn::InterleaveLower(d, r[i], r[i + 1]);
+    t[i + 1] = hn::InterleaveUpper(d, r[i], r[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < kSquare; i += 4) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const auto a = hn::BitCast(d64, t[i + j]), b = hn::BitCast(d64, t[i + j + 2]);
+      r[i + 2 * j] = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
+      r[i + 2 * j + 1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
+    }
+  }
+  if constexpr (kSquare == 8) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      hn::StoreU(hn::ConcatLowerLower(d, r[i + 4], r[i]), d, to + i * width);
+      hn::StoreU(hn::ConcatUpperUpper(d, r[i + 4], r[i]), d, to + (i + 4) * width);
+    }
+  } else {
+#pragma GCC unroll 4
+    for (int i = 0; i < kSquare; ++i) hn::StoreU(r[i], d, to + i * width);
+  }
+}
+
+// to[columns, width] = the transpose of from[valid, columns], with zeros from column `valid` on.
+// Rows of `from` are `stride` apart. All numbers have 32 bits.
+void Transpose(const uint32_t* from, int64_t stride, int64_t columns, int64_t valid, int64_t width,
+               uint32_t* to) {
+  for (int64_t i = 0; i < width; i += kSquare) {
+    int64_t c = 0;
+    if (i + kSquare <= valid) {
+      for (; c + kSquare <= columns; c += kSquare) {
+        TransposeSquare(from + i * stride + c, stride, to + c * width + i, width);
+      }
+    }
+    for (; c < columns; ++c) {
+      for (int64_t j = i; j < i + kSquare; ++j) {
+        to[c * width + j] = j < valid ? from[j * stride + c] : 0;
+      }
+    }
+  }
+}
+
+void TransposePanel(const float* from, const Panel& panel, int64_t columns, float* to) {
+  Transpose(reinterpret_cast<const uint32_t*>(from), columns, columns, panel.valid, panel.width,
+            reinterpret_cast<uint32_t*>(to));
+}
+
+// Copies rows [k, k + count) of one column of the transposed matrix [taps * out, in] to `to`.
+void CopyColumn(const WeightOperand& operand, int64_t column, int64_t k, int64_t count, float* to) {
+  while (count > 0) {
+    const int64_t tap = k / operand.out, o = k % operand.out;
+    const int64_t part = std::min(count, operand.out - o);
+    const float* from = operand.weights + (tap * operand.in + column) * operand.out + o;
+    std::copy(from, from + part, to);
+    to += part;
+    k += part;
+    count -= part;
+  }
+}
+
+// Packs a panel of the transposed matrix with its rows in pairs. A pair of rows is a pair of
+// neighbouring numbers of a column, so pairs are transposed like single numbers.
+void TransposePanelPairs(const WeightOperand& operand, const Panel& panel, Bfloat16* to) {
+  constexpr int64_t kPart = 128;  // the rows that are packed together
+  float column[kPart];
+  uint32_t pairs[kMaxPanelWidth * kPart / 2];
+  const int64_t rows = operand.inner();
+  for (int64_t k = 0; k < rows; k += kPart) {
+    const int64_t count = std::min(kPart, rows - k);
+    for (int i = 0; i < panel.valid; ++i) {
+      CopyColumn(operand, panel.start + i, k, count, column);
+      RoundToPairs(column, count, pairs + i * kPart / 2);
+    }
+    Transpose(pairs, kPart / 2, (count + 1) / 2, panel.valid, panel.width,
+              reinterpret_cast<uint32_t*>(to) + k / 2 * panel.width);
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace pushpull
@@ -36,64 +167,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pushpull {
 
-namespace {
-
-// Transposes an 8 x 8 block in registers, with AVX2 always: row i of `from` (at i * stride) becomes
-// column i of `to` (rows are `width` apart). Three rounds of shuffles swap pairs, then fours, then
-// the 128-bit halves: 24 shuffles for 8 loads and 8 stores, so the single shuffle port of many
-// cores is the likely bound. Gathering the columns would take 64 scalar loads instead.
-void Transpose8x8(const float* from, int64_t stride, float* to, int64_t width) {
-  __m256 r[8], t[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * stride);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
-    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
-    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
-    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(to + i * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-  }
-}
-
-// to[columns, panel.width] = the transpose of from[panel.valid, columns], with zeros from column
-// panel.valid on.
-void TransposePanel(const float* from, const Panel& panel, int64_t columns, float* to) {
-  for (int64_t i = 0; i < panel.width; i += kVector) {
-    int64_t c = 0;
-    if (i + kVector <= panel.valid) {
-      for (; c + kVector <= columns; c += kVector) {
-        Transpose8x8(from + i * columns + c, columns, to + c * panel.width + i, panel.width);
-      }
-    }
-    for (; c < columns; ++c) {
-      for (int64_t j = i; j < i + kVector; ++j) {
-        to[c * panel.width + j] = j < panel.valid ? from[j * columns + c] : 0.0f;
-      }
-    }
-  }
-}
-
-}  // namespace
-
 void WeightOperand::Pack(const Panel& panel, float* to) const {
-  if (role == Role::kTransposed) {
-    for (int64_t tap = 0; tap < taps; ++tap) {
-      TransposePanel(weights + (tap * in + panel.start) * out, panel, out,
-                     to + tap * out * panel.width);
-    }
-    return;
+  if (role == Role::kForward) {
+    return ForChosenCpuIsa(N_AVX2::PackColumns, N_AVX3::PackColumns)(weights, inner(), out, panel,
+                                                                     to);
   }
-  ForChosenCpuIsa(N_AVX2::PackColumns, N_AVX3::PackColumns)(weights, inner(), out, panel, to);
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    ForChosenCpuIsa(N_AVX2::TransposePanel, N_AVX3::TransposePanel)(
+        weights + (tap * in + panel.start) * out, panel, out, to + tap * out * panel.width);
+  }
+}
+
+void WeightOperand::Pack(const Panel& panel, Bfloat16* to) const {
+  if (role == Role::kForward) {
+    return ForChosenCpuIsa(N_AVX2::PackColumnPairs, N_AVX3::PackColumnPairs)(weights, inner(), out,
+                                                                             panel, to);
+  }
+  ForChosenCpuIsa(N_AVX2::TransposePanelPairs, N_AVX3::TransposePanelPairs)(*this, panel, to);
 }
 
 }  // namespace pushpull

@@ -5,16 +5,28 @@
 #include <cmath>
 
 #include "kernels/detection/loss_formulas.h"
+#include "kernels/gather/numbers.h"
 
 namespace pushpull {
 namespace {
 
+template <typename T>
+double Widen(T value) {
+  return gather::Widen(value);
+}
+
+template <typename T>
+void Write(double value, T* to) {
+  gather::Narrow(static_cast<gather::WideOf<T>>(value), to);
+}
+
 // ln of the sum of exp(scores / scale).
 template <typename T>
 double LogSumExp(absl::Span<const T> scores, double scale) {
-  const double largest = *std::max_element(scores.begin(), scores.end()) / scale;
+  double largest = Widen(scores[0]) / scale;
+  for (const T score : scores) largest = std::max(largest, Widen(score) / scale);
   double sum = 0.0;
-  for (const T score : scores) sum += std::exp(score / scale - largest);
+  for (const T score : scores) sum += std::exp(Widen(score) / scale - largest);
   return largest + std::log(sum);
 }
 
@@ -26,11 +38,12 @@ double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> sco
   const LossFormula formula = LossFormulaOf(spec);
   if (IsSoftmax(formula)) {
     if (class_column < 0) return 0.0;
-    return SoftmaxLoss(formula, scores[class_column], LogSumExp(scores, formula.logit_scale));
+    return SoftmaxLoss(formula, Widen(scores[class_column]),
+                       LogSumExp(scores, formula.logit_scale));
   }
   double loss = 0.0;
   for (int c = 0; c < static_cast<int>(scores.size()); ++c) {
-    loss += ScoreLoss(formula, scores[c], c == class_column);
+    loss += ScoreLoss(formula, Widen(scores[c]), c == class_column);
   }
   return loss;
 }
@@ -42,18 +55,17 @@ void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> s
   const int columns = static_cast<int>(scores.size());
   if (IsSoftmax(formula)) {
     if (class_column < 0) {
-      std::fill_n(out, columns, T(0));
+      std::fill_n(out, columns, T{});
       return;
     }
     const double log_sum = LogSumExp(scores, formula.logit_scale);
     for (int c = 0; c < columns; ++c) {
-      out[c] =
-          static_cast<T>(factor * SoftmaxSlope(formula, scores[c], log_sum, c == class_column));
+      Write(factor * SoftmaxSlope(formula, Widen(scores[c]), log_sum, c == class_column), out + c);
     }
     return;
   }
   for (int c = 0; c < columns; ++c) {
-    out[c] = static_cast<T>(factor * ScoreSlope(formula, scores[c], c == class_column));
+    Write(factor * ScoreSlope(formula, Widen(scores[c]), c == class_column), out + c);
   }
 }
 
@@ -61,7 +73,8 @@ template <typename T>
 double LocalizationLoss(const DetectionLossSpec& spec, const T* code, const BoxCode& target) {
   const LossFormula formula = LossFormulaOf(spec);
   double loss = 0.0;
-  for (int i = 0; i < kBoxCodeSize; ++i) loss += CodeLoss(formula, code[i] - target[i]);
+  for (int i = 0; i < kBoxCodeSize; ++i)
+    loss += CodeLoss(formula, gather::Widen(code[i]) - target[i]);
   return loss;
 }
 
@@ -70,7 +83,7 @@ void LocalizationGradient(const DetectionLossSpec& spec, const T* code, const Bo
                           double factor, T* out) {
   const LossFormula formula = LossFormulaOf(spec);
   for (int i = 0; i < kBoxCodeSize; ++i) {
-    out[i] = static_cast<T>(factor * CodeSlope(formula, code[i] - target[i]));
+    Write(factor * CodeSlope(formula, gather::Widen(code[i]) - target[i]), out + i);
   }
 }
 
@@ -83,6 +96,7 @@ void LocalizationGradient(const DetectionLossSpec& spec, const T* code, const Bo
                                         double, T*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(double)
+PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
 // The losses of one anchor and their derivatives. Pure functions that compute in double. T is the
-// type of the network's outputs, float or double.
+// type of the network's outputs: float, double or Bfloat16.
 #ifndef PUSHPULL_KERNELS_DETECTION_DETECTION_LOSSES_H_
 #define PUSHPULL_KERNELS_DETECTION_DETECTION_LOSSES_H_
 

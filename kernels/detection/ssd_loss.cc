@@ -11,6 +11,7 @@
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
 #include "kernels/detection/loss_formulas.h"
+#include "kernels/gather/numbers.h"
 
 namespace pushpull {
 namespace {
@@ -127,7 +128,11 @@ class SsdLossComputation {
     std::vector<BoundingBox> boxes(num_anchors_);
     for (int a = 0; a < num_anchors_; ++a) {
       const T* const code = Code(s, a);
-      boxes[a] = DecodeBox(spec_.box_coder, {code[0], code[1], code[2], code[3]}, anchors()[a]);
+      BoxCode widened;
+      for (int i = 0; i < kBoxCodeSize; ++i) {
+        widened[i] = gather::Widen(code[i]);
+      }
+      boxes[a] = DecodeBox(spec_.box_coder, widened, anchors()[a]);
     }
     MiningInput input;
     input.classification_losses = classification;
@@ -152,10 +157,10 @@ class SsdLossComputation {
     for (const SsdHeadTensors<T>& head : arguments_.heads) {
       const int64_t first = s * head.num_anchors;
       if (head.dbox_codes != nullptr) {
-        std::fill_n(head.dbox_codes + first * kBoxCodeSize, head.num_anchors * kBoxCodeSize, T(0));
+        std::fill_n(head.dbox_codes + first * kBoxCodeSize, head.num_anchors * kBoxCodeSize, T{});
       }
       if (head.dclass_scores != nullptr) {
-        std::fill_n(head.dclass_scores + first * columns_, head.num_anchors * columns_, T(0));
+        std::fill_n(head.dclass_scores + first * columns_, head.num_anchors * columns_, T{});
       }
     }
     for (const int a : images_[s].kept) {
@@ -194,6 +199,9 @@ SsdLossResult SsdLossOnCpu(
 
 template SsdLossResult SsdLossOnCpu<float>(
     const SsdLossArguments<float>&,
+    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
+template SsdLossResult SsdLossOnCpu<Bfloat16>(
+    const SsdLossArguments<Bfloat16>&,
     absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
 template SsdLossResult SsdLossOnCpu<double>(
     const SsdLossArguments<double>&,

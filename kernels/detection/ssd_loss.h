@@ -62,7 +62,8 @@ struct SsdLossResult {
 //                         sum of box_weight * LocalizationLoss (box_weight^2 for kL2)
 // where the sums run over the anchors that mining keeps, or all anchors without a miner. No
 // gradient flows through matching or mining. The images are added in order, in double, so the
-// result does not depend on the threads. T is float or double.
+// result does not depend on the threads. T is float, double or
+// Bfloat16.
 //
 // parallel_for(count, body) runs body(0) ... body(count - 1) in any order, on any threads.
 template <typename T>

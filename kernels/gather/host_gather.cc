@@ -33,6 +33,8 @@ void RunOnHost(
 
 template void RunOnHost<float>(const Gather<float>&,
                                absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
+template void RunOnHost<Bfloat16>(
+    const Gather<Bfloat16>&, absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
 template void RunOnHost<double>(const Gather<double>&,
                                 absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
 

@@ -11,7 +11,7 @@
 namespace pushpull {
 
 // Computes all elements. parallel_for(count, body) runs body(0) ... body(count - 1), on any
-// threads, and returns when all are done. T is float or double.
+// threads, and returns when all are done. T is float, double or Bfloat16.
 template <typename T>
 void RunOnHost(
     const Gather<T>& gather,

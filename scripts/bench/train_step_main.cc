@@ -35,7 +35,7 @@ ABSL_FLAG(
     "a classifier (mobilenet_v2, mobilenet_v3_large, resnet_v1_50, ...), or ssd_mobilenet_v1 or "
     "ssd_mobilenet_v2 (detectors as TensorFlow's sample configs have them)");
 ABSL_FLAG(int, threads, 2, "CPU threads");
-ABSL_FLAG(std::string, cpu_isa, "auto", "instruction set: auto (the best one), avx2 or avx512");
+ABSL_FLAG(std::string, cpu_isa, "auto", "instruction set: auto (the best one), avx2, avx512 or avx512_bf16");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
 ABSL_FLAG(int, repeats, 3, "measurements per case; the median is reported");

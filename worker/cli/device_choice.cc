@@ -42,13 +42,28 @@ absl::StatusOr<CpuIsa> CpuIsaOf(const DeviceFlags& flags) {
   return UsageError(absl::StrCat("--cpu_isa=", flags.cpu_isa, ": ", isa.status().message()));
 }
 
-absl::StatusOr<ChosenDevice> ChooseCpu(const DeviceFlags& flags, std::string warning) {
-  if (flags.precision == "bf16") {
-    return UsageError(absl::StrCat("--precision=bf16 needs a GPU, the CPU computes in fp32 only",
-                                   warning.empty() ? "" : ": ", warning));
-  }
+absl::StatusOr<Precision> PrecisionOf(const DeviceFlags& flags, Precision default_precision) {
+  if (flags.precision.empty()) return default_precision;
+  const absl::StatusOr<Precision> precision = ParsePrecision(flags.precision);
+  if (precision.ok()) return precision;
+  return UsageError(
+      absl::StrCat("--precision=", flags.precision, ", ", precision.status().message()));
+}
+
+// `why` says why the CPU was chosen, if the flags do not.
+absl::StatusOr<ChosenDevice> ChooseCpu(const DeviceFlags& flags, absl::string_view why) {
   ChosenDevice chosen;
-  chosen.warning = std::move(warning);
+  PP_ASSIGN_OR_RETURN(chosen.precision, PrecisionOf(flags, Precision::kFloat));
+  std::vector<std::string> warnings;
+  if (!why.empty()) {
+    warnings.push_back(
+        absl::StrCat(why, ": computing on the CPU; --device=cpu says that this is meant"));
+  }
+  if (chosen.precision == Precision::kBfloat16 && ChosenCpuIsa() != CpuIsa::kAvx512Bf16) {
+    warnings.push_back(absl::StrCat("--precision=bf16 without the CPU's instructions for it (",
+                                    CpuIsaName(CpuIsa::kAvx512Bf16), ") is slower than fp32"));
+  }
+  chosen.warning = absl::StrJoin(warnings, "; ");
   return chosen;
 }
 
@@ -64,13 +79,10 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
   for (const std::string& gpu : flags.gpus) {
     if (gpu.empty()) return UsageError(absl::StrCat(FlagText(flags), " has an empty entry"));
   }
-  if (!flags.precision.empty() && flags.precision != "fp32" && flags.precision != "bf16") {
-    return UsageError(absl::StrCat("--precision=", flags.precision, ", expected fp32 or bf16"));
-  }
+  PP_RETURN_IF_ERROR(PrecisionOf(flags, flags.default_precision).status());
   const absl::Status library = ParseGpuLibrary(flags.gpu_library).status();
   if (!library.ok()) return UsageError(library.message());
   PP_RETURN_IF_ERROR(CpuIsaOf(flags).status());
-  if (flags.device == "cpu") PP_RETURN_IF_ERROR(ChooseCpu(flags, "").status());
   if (flags.gpu_memory_limit_mb < 0) {
     return UsageError(
         absl::StrCat("--gpu_memory_limit_mb=", flags.gpu_memory_limit_mb, ", expected at least 0"));
@@ -96,7 +108,7 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
   } else {
     const absl::StatusOr<int> count = access.count();
     if (!count.ok() && WantsGpu(flags)) return OpeningError(flags, count.status());
-    if (!count.ok()) return ChooseCpu(flags, std::string(count.status().message()));
+    if (!count.ok()) return ChooseCpu(flags, count.status().message());
     if (*count == 0 && WantsGpu(flags)) {
       return UsageError(absl::StrCat(FlagText(flags), ": there is no GPU; use --device=cpu"));
     }
@@ -107,10 +119,15 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
   if (!device.ok()) return OpeningError(flags, device.status());
   ChosenDevice chosen;
   chosen.device = std::move(device).value();
-  chosen.precision = flags.default_precision;
-  if (flags.precision == "fp32") chosen.precision = Precision::kFloat;
-  if (flags.precision == "bf16") chosen.precision = Precision::kBfloat16;
+  PP_ASSIGN_OR_RETURN(chosen.precision, PrecisionOf(flags, flags.default_precision));
   return chosen;
+}
+
+std::string DescribeDevice(const ChosenDevice& chosen) {
+  const std::string place = chosen.device != nullptr
+                                ? chosen.device->description()
+                                : absl::StrCat("the CPU (", CpuIsaName(ChosenCpuIsa()), ")");
+  return absl::StrCat(place, " in ", PrecisionName(chosen.precision));
 }
 
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device) {

@@ -14,7 +14,7 @@
 
 #include "kernels/device.h"
 #include "kernels/gpu.h"
-#include "worker/model/device_runner.h"
+#include "worker/model/network_runner.h"
 
 namespace pushpull {
 
@@ -28,7 +28,7 @@ struct DeviceFlags {
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
   std::string cpu_isa = "auto";                     // as for ParseCpuIsa
   std::string library_choices_file;                 // as in GpuOptions
-  Precision default_precision = Precision::kFloat;  // on a GPU; the CPU always computes in fp32
+  Precision default_precision = Precision::kFloat;  // on a GPU; the default of the CPU is fp32
 };
 
 // CountGpus and OpenGpu of kernels/gpu.h, or the fakes of a test.
@@ -40,7 +40,8 @@ struct GpuAccess {
 struct ChosenDevice {
   std::unique_ptr<Device> device;  // null: the CPU, with the instruction set ChosenCpuIsa()
   Precision precision = Precision::kFloat;
-  // Why the CPU was chosen although --device=cpu was not given. Empty otherwise.
+  // What the user should know: why the CPU was chosen although --device=cpu was not given, or that
+  // this CPU is slow in bf16. Empty if there is nothing.
   std::string warning;
 };
 
@@ -54,12 +55,16 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 // there is no usable GPU, the result is the CPU with a warning. Blocks as long as access.open does.
 //
 // Errors, by exit code:
-//   64   CheckDeviceFlags fails, or the flags request a GPU or bf16 and there is no such GPU. A
+//   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
 //        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
 //   201  The GPU does not answer.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
+
+// Returns what `chosen` computes on, for the log: the GPU, or the CPU with its instruction set, and
+// the precision.
+std::string DescribeDevice(const ChosenDevice& chosen);
 
 // Returns `status`, with exit code 201 attached if it is an error and `device` has failed. `device`
 // may be null.

@@ -7,11 +7,18 @@
 namespace pushpull {
 
 ComputeResources::ComputeResources(const ComputeOptions& options)
-    : options_(options), pool_(options.threads), operators_(MakeFastOperators(&pool_)) {}
+    : options_(options),
+      pool_(options.threads),
+      float_operators_(MakeFastOperators<float>(&pool_)),
+      bfloat16_operators_(MakeFastOperators<Bfloat16>(&pool_)) {}
 
 absl::StatusOr<std::unique_ptr<NetworkRunner>> ComputeResources::MakeRunner(
     const NetworkSpec& spec, const VariableLayout& layout, const RunnerOptions& options) {
-  if (options_.device == nullptr) return MakeHostRunner(spec, layout, operators_.get(), options);
+  if (options_.device == nullptr) {
+    return options_.precision == Precision::kBfloat16
+               ? MakeHostRunner(spec, layout, bfloat16_operators_.get(), options)
+               : MakeHostRunner(spec, layout, float_operators_.get(), options);
+  }
   DeviceRunnerOptions device_options;
   device_options.runner = options;
   device_options.precision = options_.precision;

@@ -18,7 +18,7 @@ namespace pushpull {
 struct ComputeOptions {
   int threads = 1;           // CPU threads of the pool, also when networks run on a device
   Device* device = nullptr;  // null: the CPU; must outlive the resources and their runners
-  Precision precision = Precision::kFloat;  // used on a device only
+  Precision precision = Precision::kFloat;  // of activations, on the CPU as well
 };
 
 // Owns the thread pool and the CPU operators that runners share. Thread-compatible.
@@ -38,7 +38,9 @@ class ComputeResources {
  private:
   const ComputeOptions options_;
   ThreadPool pool_;
-  const std::unique_ptr<Operators<float>> operators_;  // run on the CPU
+  // The operators on the CPU for each precision.
+  const std::unique_ptr<Operators<float>> float_operators_;
+  const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };
 
 }  // namespace pushpull

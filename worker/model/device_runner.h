@@ -15,9 +15,6 @@
 
 namespace pushpull {
 
-// Type of activations and their gradients. Variables and their gradients are always float32.
-enum class Precision { kFloat, kBfloat16 };
-
 struct DeviceRunnerOptions {
   RunnerOptions runner;
   Precision precision = Precision::kFloat;

@@ -1,4 +1,5 @@
-// A NetworkRunner on the CPU. The network reads and writes the caller's vectors without copies.
+// A NetworkRunner on the CPU. The network reads variables and writes gradients in the caller's
+// vectors without copies.
 #ifndef PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
 #define PUSHPULL_WORKER_MODEL_HOST_RUNNER_H_
 
@@ -13,13 +14,13 @@
 
 namespace pushpull {
 
-// Builds a runner. T is float or double. `operators` must work on host memory and outlive the
-// runner. Errors as Network::Create. The runner's steps block until they are computed.
+// Builds a runner. T is the type of activations: float, double or Bfloat16, for which images are
+// rounded and outputs widened. `operators` must work on host memory and outlive the runner. Errors
+// as Network::Create. The runner's steps block until they are computed.
 template <typename T>
-absl::StatusOr<std::unique_ptr<BasicNetworkRunner<T>>> MakeHostRunner(const NetworkSpec& spec,
-                                                                      const VariableLayout& layout,
-                                                                      Operators<T>* operators,
-                                                                      const RunnerOptions& options);
+absl::StatusOr<std::unique_ptr<BasicNetworkRunner<ParameterOf<T>>>> MakeHostRunner(
+    const NetworkSpec& spec, const VariableLayout& layout, Operators<T>* operators,
+    const RunnerOptions& options);
 
 }  // namespace pushpull
 

@@ -36,6 +36,17 @@ StepResult MakeStepResult(const NetworkSpec& spec, const ObjectiveResult& object
 
 }  // namespace
 
+absl::string_view PrecisionName(Precision precision) {
+  return precision == Precision::kBfloat16 ? "bf16" : "fp32";
+}
+
+absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
+  for (const Precision precision : {Precision::kFloat, Precision::kBfloat16}) {
+    if (PrecisionName(precision) == name) return precision;
+  }
+  return absl::InvalidArgumentError("expected fp32 or bf16");
+}
+
 ImageInput ImageInputOf(const NetworkSpec& spec) {
   ImageInput input = {};
   input.height = static_cast<int32_t>(spec.input.height);

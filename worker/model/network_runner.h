@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 #include "common/model/network_spec.h"
@@ -21,6 +22,14 @@
 #include "worker/model/step_result.h"
 
 namespace pushpull {
+
+// The type of activations and their gradients. Variables and their gradients are always floats.
+enum class Precision { kFloat, kBfloat16 };
+
+// Returns "fp32" or "bf16".
+absl::string_view PrecisionName(Precision precision);
+// INVALID_ARGUMENT: there is no precision with this name.
+absl::StatusOr<Precision> ParsePrecision(absl::string_view name);
 
 struct RunnerOptions {
   int64_t max_batch = 1;  // samples of the largest batch

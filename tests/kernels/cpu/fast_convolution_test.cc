@@ -17,6 +17,14 @@ namespace {
 
 class FastConvolution : public testing::TestWithParam<ConvolutionCase> {};
 
+void ExpectSameBits(const std::vector<NamedTensor>& expected,
+                    const std::vector<NamedTensor>& actual, const std::string& label) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(expected[i].values, actual[i].values) << label << " " << expected[i].name;
+  }
+}
+
 TEST_P(FastConvolution, MatchesReference) {
   ThreadPool pool(2);
   const auto fast = MakeFastOperators(&pool);
@@ -31,28 +39,54 @@ TEST_P(FastConvolution, MatchesReference) {
   }
 }
 
-TEST_P(FastConvolution, DoesNotDependOnTheNumberOfThreads) {
-  ThreadPool one(1), three(3);
-  const auto expected = RunCase(GetParam(), MakeFastOperators(&one).get());
-  const auto actual = RunCase(GetParam(), MakeFastOperators(&three).get());
+// Values are rounded to 8 bits when they are stored and when a product reads them, and the errors
+// of a sum's terms are independent of each other.
+TEST_P(FastConvolution, Bfloat16MatchesReference) {
+  constexpr double kTolerance = 1e-2, kElementFactor = 5;
+  ThreadPool pool(2);
+  const auto fast = MakeFastOperators<Bfloat16>(&pool);
+  const auto reference = MakeReferenceOperators<double>();
+  const auto expected = RunCase<double, Bfloat16>(GetParam(), reference.get()),
+             actual = RunCase(GetParam(), fast.get());
+  ASSERT_EQ(expected.size(), actual.size());
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(expected[i].values, actual[i].values) << GetParam().name << " " << expected[i].name;
+    ASSERT_EQ(expected[i].name, actual[i].name);
+    const std::string label = absl::StrCat(GetParam().name, " ", expected[i].name);
+    // The norm of very few values says no more than the largest of them.
+    const double tolerance = kTolerance * (expected[i].values.size() < 3 ? kElementFactor : 1);
+    ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
+    ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
+  }
+}
+
+template <typename T>
+void ExpectThreadsDoNotMatter(const ConvolutionCase& test) {
+  ThreadPool one(1), three(3);
+  ExpectSameBits(RunCase(test, MakeFastOperators<T>(&one).get()),
+                 RunCase(test, MakeFastOperators<T>(&three).get()), test.name);
+}
+
+TEST_P(FastConvolution, DoesNotDependOnTheNumberOfThreads) {
+  ExpectThreadsDoNotMatter<float>(GetParam());
+  ExpectThreadsDoNotMatter<Bfloat16>(GetParam());
+}
+
+template <typename T>
+void ExpectInstructionSetsDoNotMatter(const ConvolutionCase& test) {
+  ThreadPool pool(2);
+  const auto fast = MakeFastOperators<T>(&pool);
+  const auto best = RunCase(test, fast.get());
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    const auto actual = RunCase(test, fast.get());
+    UseCpuIsa(AvailableCpuIsas().back());
+    ExpectSameBits(best, actual, absl::StrCat(test.name, " with ", CpuIsaName(isa)));
   }
 }
 
 TEST_P(FastConvolution, DoesNotDependOnTheInstructionSet) {
-  ThreadPool pool(2);
-  const auto fast = MakeFastOperators(&pool);
-  const auto best = RunCase(GetParam(), fast.get());
-  for (const CpuIsa isa : AvailableCpuIsas()) {
-    UseCpuIsa(isa);
-    const auto actual = RunCase(GetParam(), fast.get());
-    UseCpuIsa(AvailableCpuIsas().back());
-    for (size_t i = 0; i < best.size(); ++i) {
-      EXPECT_EQ(best[i].values, actual[i].values)
-          << GetParam().name << " " << best[i].name << " with " << CpuIsaName(isa);
-    }
-  }
+  ExpectInstructionSetsDoNotMatter<float>(GetParam());
+  ExpectInstructionSetsDoNotMatter<Bfloat16>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, FastConvolution, testing::ValuesIn(DenseCases()));

@@ -14,7 +14,9 @@ namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // A device that only records how it was opened and whether it failed.
 class NamedDevice final : public Device {
@@ -136,7 +138,7 @@ TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), AvailableCpuIsas().back());
   flags.cpu_isa = "mmx";
-  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, avx2, avx512");
+  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, avx2, avx512, avx512_bf16");
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
@@ -145,17 +147,40 @@ TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(none->device, nullptr);
   EXPECT_EQ(none->precision, Precision::kFloat);
-  EXPECT_EQ(none->warning, "there is no GPU");
+  EXPECT_EQ(none->warning,
+            "there is no GPU: computing on the CPU; --device=cpu says that this is meant");
   count_ = absl::UnimplementedError("built without CUDA");
-  EXPECT_EQ(Open(Flags(""))->warning, "built without CUDA");
+  EXPECT_THAT(Open(Flags(""))->warning, StartsWith("built without CUDA: computing on the CPU"));
   count_ = absl::FailedPreconditionError("the driver is too old");
-  EXPECT_EQ(Open(Flags(""))->warning, "the driver is too old");
-  ExpectError(Flags("", {}, "bf16"), kExitUsage, "fp32 only: the driver is too old");
+  EXPECT_THAT(Open(Flags(""))->warning, StartsWith("the driver is too old: computing on the CPU"));
   const auto wanted = Open(Flags("cpu"));
   ASSERT_TRUE(wanted.ok()) << wanted.status();
   EXPECT_EQ(wanted->device, nullptr);
   EXPECT_EQ(wanted->warning, "");
   EXPECT_TRUE(opened_.empty());
+}
+
+TEST_F(DeviceChoiceTest, TheCpuComputesInBf16IfAskedAndWarnsWithoutItsInstructions) {
+  DeviceFlags flags = Flags("cpu", {}, "bf16");
+  flags.cpu_isa = "avx2";
+  const auto slow = Open(flags);
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_EQ(slow->precision, Precision::kBfloat16);
+  EXPECT_EQ(slow->warning,
+            "--precision=bf16 without the CPU's instructions for it (avx512_bf16) is slower than "
+            "fp32");
+  EXPECT_EQ(DescribeDevice(*slow), "the CPU (avx2) in bf16");
+  count_ = 0;
+  flags.device = "";
+  EXPECT_THAT(Open(flags)->warning, StartsWith("there is no GPU: computing on the CPU;"));
+  EXPECT_THAT(Open(flags)->warning, EndsWith("is slower than fp32"));
+  flags.cpu_isa = "auto";
+  flags.precision = "";
+  EXPECT_EQ(Open(flags)->precision, Precision::kFloat);
+  if (AvailableCpuIsas().back() != CpuIsa::kAvx512Bf16) return;
+  flags = Flags("cpu", {}, "bf16");
+  EXPECT_EQ(Open(flags)->warning, "");
+  EXPECT_EQ(DescribeDevice(*Open(flags)), "the CPU (avx512_bf16) in bf16");
 }
 
 TEST_F(DeviceChoiceTest, ARequestedGpuThatIsMissingIsAnError) {
@@ -178,7 +203,6 @@ TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {
   ExpectError(Flags("cpu", {"0", "1"}), kExitUsage, "--device=cpu and --gpus=0,1 contradict");
   ExpectError(Flags("", {"0", ""}), kExitUsage, "empty entry");
   ExpectError(Flags("", {}, "fp16"), kExitUsage, "--precision=fp16, expected fp32 or bf16");
-  ExpectError(Flags("cpu", {}, "bf16"), kExitUsage, "the CPU computes in fp32 only");
   DeviceFlags negative = Flags("cuda");
   negative.gpu_memory_limit_mb = -1;
   ExpectError(negative, kExitUsage, "--gpu_memory_limit_mb=-1");

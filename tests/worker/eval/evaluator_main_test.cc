@@ -154,7 +154,7 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 200, 2, 0, true}),
             absl::OkStatus());
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cpu"), 0) << stderr_;
-  EXPECT_THAT(stderr_, Not(HasSubstr("evaluating on the CPU")));  // the CPU was requested
+  EXPECT_THAT(stderr_, Not(HasSubstr("that this is meant")));  // the CPU was requested
   EXPECT_EQ(stdout_, "");
   EXPECT_THAT(stderr_, HasSubstr(" evaluated: 1\n"));
   const auto best = ReadBestCheckpoint(files_, folder_ + "/train/eval");

@@ -1,0 +1,136 @@
+// The products of Bfloat16 pairs: their definition, with each instruction set, also for numbers
+// that training avoids. fast_convolution_test.cc tests the products as parts of convolutions.
+#include "kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "common/base/cpu_isa.h"
+#include "common/base/random.h"
+
+namespace pushpull {
+namespace {
+
+// Numbers whose bits are random: of any size, denormal, infinite and not a number. `exponents` says
+// how far the exponents are from that of 1.
+std::vector<Bfloat16> RandomBits(int64_t count, uint64_t stream, int exponents) {
+  CounterRandom random(7, stream);
+  std::vector<Bfloat16> numbers(count);
+  for (Bfloat16& number : numbers) {
+    const uint64_t bits = random.NextUint64();
+    const int exponent = 127 - exponents + static_cast<int>((bits >> 16) % (2 * exponents + 1));
+    number.bits = static_cast<uint16_t>((bits & 0x807f) | static_cast<uint64_t>(exponent) << 7);
+  }
+  return numbers;
+}
+
+// A denormal number counts as zero.
+float Flushed(float value) {
+  return std::abs(value) < 1.17549435e-38f ? std::copysign(0.0f, value) : value;
+}
+
+// One addition of a product, as the header defines it.
+float Add(float sum, Bfloat16 a, Bfloat16 b) {
+  return Flushed(std::fma(Flushed(ToFloat(a)), Flushed(ToFloat(b)), sum));
+}
+
+// Returns the bits of the numbers, with one pattern for all that are not a number: which one of two
+// a sum keeps is not defined.
+std::vector<uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::memcpy(&bits[i], &values[i], sizeof(float));
+    if (std::isnan(values[i])) bits[i] = 0x7fc00000;
+  }
+  return bits;
+}
+
+class PairProduct : public testing::TestWithParam<int> {
+ protected:
+  void TearDown() override { UseCpuIsa(AvailableCpuIsas().back()); }
+};
+
+// c = a * b with a[rows, inner] in panels and b[inner, width] in pairs of rows.
+TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
+  constexpr int64_t kRows = 21, kInner = 37;
+  for (const int width : {8, 16, 24}) {
+    const Panels panels(kInner);
+    std::vector<Bfloat16> a = RandomBits(kRows * panels.padded(), 1, GetParam());
+    std::vector<Bfloat16> b = RandomBits(EvenRows<Bfloat16>(kInner) * width, 2, GetParam());
+    const auto place_of_a = [&](int64_t r, int64_t k) {
+      const Panel panel = panels[std::min(k / 16, panels.count() - 1)];
+      return kRows * panel.start + r * panel.width + k - panel.start;
+    };
+    const auto place_of_b = [&](int64_t k, int64_t j) { return (k / 2 * width + j) * 2 + k % 2; };
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t k = kInner; k < panels.padded(); ++k) a[place_of_a(r, k)].bits = 0;
+    }
+    for (int64_t j = 0; j < width; ++j) b[place_of_b(kInner, j)].bits = 0;
+    std::vector<float> expected(kRows * width);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t j = 0; j < width; ++j) {
+        float sum = 0;
+        for (int64_t k = 0; k < kInner; k += 2) {
+          sum = Add(sum, a[place_of_a(r, k + 1)], b[place_of_b(k + 1, j)]);
+          sum = Add(sum, a[place_of_a(r, k)], b[place_of_b(k, j)]);
+        }
+        expected[r * width + j] = sum;
+      }
+    }
+    for (const CpuIsa isa : AvailableCpuIsas()) {
+      UseCpuIsa(isa);
+      std::vector<float> actual(kRows * width);
+      MultiplyPanel(panels, a.data(), kRows, 0, kRows, b.data(), width, actual.data());
+      EXPECT_EQ(Bits(actual), Bits(expected)) << CpuIsaName(isa) << ", width " << width;
+    }
+  }
+}
+
+// c = transpose(a) * b, where PairRows makes the pairs.
+TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
+  constexpr int64_t kRows = 31;
+  for (const int a_width : {8, 16, 24}) {
+    for (const int width : {8, 16, 24}) {
+      const Panels a_panels(a_width), b_panels(width);
+      const std::vector<Bfloat16> a = RandomBits(kRows * a_width, 3, GetParam());
+      const std::vector<Bfloat16> b = RandomBits(kRows * width, 4, GetParam());
+      std::vector<float> expected(a_width * width);
+      for (int64_t i = 0; i < a_width; ++i) {
+        for (int64_t j = 0; j < width; ++j) {
+          float sum = 0;
+          for (int64_t m = 0; m < kRows; m += 2) {
+            const Bfloat16 zero{0};
+            const bool both = m + 1 < kRows;
+            sum = Add(sum, both ? a[(m + 1) * a_width + i] : zero,
+                      both ? b[(m + 1) * width + j] : zero);
+            sum = Add(sum, a[m * a_width + i], b[m * width + j]);
+          }
+          expected[i * width + j] = sum;
+        }
+      }
+      for (const CpuIsa isa : AvailableCpuIsas()) {
+        UseCpuIsa(isa);
+        std::vector<Bfloat16> paired_a(EvenRows<Bfloat16>(kRows) * a_width),
+            paired_b(EvenRows<Bfloat16>(kRows) * width);
+        PairRows(a_panels, a.data(), kRows, 0, kRows, paired_a.data());
+        PairRows(b_panels, b.data(), kRows, 0, kRows, paired_b.data());
+        std::vector<float> actual(a_width * width);
+        MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, kRows,
+                           actual.data(), width, Store::kWrite);
+        EXPECT_EQ(Bits(actual), Bits(expected))
+            << CpuIsaName(isa) << ", " << a_width << " x " << width;
+      }
+    }
+  }
+}
+
+// Exponents near 1; so far apart that products and sums are denormal or overflow; and all of them.
+INSTANTIATE_TEST_SUITE_P(Exponents, PairProduct, testing::Values(4, 70, 127));
+
+}  // namespace
+}  // namespace pushpull
