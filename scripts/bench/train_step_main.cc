@@ -35,7 +35,9 @@ ABSL_FLAG(
     "a classifier (mobilenet_v2, mobilenet_v3_large, resnet_v1_50, ...), or ssd_mobilenet_v1 or "
     "ssd_mobilenet_v2 (detectors as TensorFlow's sample configs have them)");
 ABSL_FLAG(int, threads, 2, "CPU threads");
-ABSL_FLAG(std::string, cpu_isa, "auto", "instruction set: auto (the best one), avx2, avx512 or avx512_bf16");
+ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "instruction set: auto (the best one), avx2, avx512 or avx512_bf16");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
 ABSL_FLAG(int, repeats, 3, "measurements per case; the median is reported");
@@ -145,11 +147,11 @@ void PrintTable(const StepProfile& profile, bool by_shape) {
                                profile.entries().size(), total);
 }
 
-// A prepared network and batch of one case.
+// A prepared network and batch of one case. T is the type of activations.
+template <typename T>
 class StepRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Case& c,
-                                                            Operators<float>* plain) {
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Case& c, Operators<T>* plain) {
     PP_ASSIGN_OR_RETURN(
         const BenchNetwork network,
         MakeBenchNetwork({absl::GetFlag(FLAGS_model), c.size, absl::GetFlag(FLAGS_classes),
@@ -223,7 +225,7 @@ class StepRunner {
 
  private:
   StepProfile profile_;
-  std::unique_ptr<Operators<float>> profiled_;
+  std::unique_ptr<Operators<T>> profiled_;
   std::unique_ptr<NetworkRunner> network_;
   std::unique_ptr<NetworkRunner> profiled_network_;
   std::vector<float> variables_;
@@ -232,10 +234,12 @@ class StepRunner {
   std::vector<absl::Span<const LabeledBox>> spans_;
 };
 
-absl::Status RunCase(const Case& c, Operators<float>* operators) {
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner> runner, StepRunner::Create(c, operators));
+template <typename T>
+absl::Status RunCase(const Case& c, Operators<T>* operators) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner<T>> runner,
+                      StepRunner<T>::Create(c, operators));
   const double seconds = absl::GetFlag(FLAGS_seconds);
-  PP_ASSIGN_OR_RETURN(const StepRunner::Speed speed,
+  PP_ASSIGN_OR_RETURN(const typename StepRunner<T>::Speed speed,
                       runner->Measure(absl::GetFlag(FLAGS_repeats), seconds));
   std::cout << absl::StrFormat(
                    "%dx%d batch %d: %.1f images/s, %.2f ms and %.2f CPU ms per step, %.0f MiB of "
@@ -251,6 +255,14 @@ absl::Status RunCase(const Case& c, Operators<float>* operators) {
   return absl::OkStatus();
 }
 
+template <typename T>
+absl::Status RunCases(const std::vector<Case>& cases) {
+  ThreadPool pool(absl::GetFlag(FLAGS_threads));
+  const std::unique_ptr<Operators<T>> operators = MakeFastOperators<T>(&pool);
+  for (const Case& c : cases) PP_RETURN_IF_ERROR(RunCase(c, operators.get()));
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   PP_ASSIGN_OR_RETURN(const std::vector<Case> cases, ParseCases(absl::GetFlag(FLAGS_cases)));
   const std::string table = absl::GetFlag(FLAGS_table);
@@ -263,10 +275,11 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_repeats) < 1) {
     return UsageError("--threads and --repeats have to be at least 1");
   }
-  ThreadPool pool(absl::GetFlag(FLAGS_threads));
-  const std::unique_ptr<Operators<float>> operators = MakeFastOperators(&pool);
-  for (const Case& c : cases) PP_RETURN_IF_ERROR(RunCase(c, operators.get()));
-  return absl::OkStatus();
+  const absl::StatusOr<Precision> precision = ParsePrecision(absl::GetFlag(FLAGS_precision));
+  if (!precision.ok()) {
+    return UsageError(absl::StrCat("--precision: ", precision.status().message()));
+  }
+  return *precision == Precision::kBfloat16 ? RunCases<Bfloat16>(cases) : RunCases<float>(cases);
 }
 
 }  // namespace

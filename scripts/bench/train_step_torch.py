@@ -4,8 +4,8 @@
 usage: train_step_torch.py BINARY [options of train_step]
 
 Both run forward pass, loss and backward pass of the same network with the same batch size and threads, but no
-optimizer. For a detector, PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets.
-The two alternate, so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
+optimizer. PyTorch's modes are its memory layouts, with and without torch.compile, and bf16 by autocast. For a detector,
+PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets. alternate, so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
 """
 import argparse
 import re
@@ -17,7 +17,10 @@ import time
 import torch
 from torch import nn
 
-MODES = ["nchw", "nhwc"] + (["nchw_compiled", "nhwc_compiled"] if hasattr(torch, "compile") else [])
+MODES = [f"{layout}{compiled}{precision}"
+         for precision in ("", "_bf16")
+         for compiled in ([""] + (["_compiled"] if hasattr(torch, "compile") else []))
+         for layout in ("nchw", "nhwc")]
 BLOCKS = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 
 
@@ -146,20 +149,22 @@ class TorchStep:
         self.layout = torch.channels_last if mode.startswith("nhwc") else torch.contiguous_format
         self.detector = options.model.startswith("ssd_")
         network = make_any_network(options).to(memory_format=self.layout)
-        self.network = torch.compile(network) if mode.endswith("_compiled") else network
+        self.network = torch.compile(network) if "_compiled" in mode else network
+        self.autocast = mode.endswith("_bf16")
         self.images = (torch.rand(batch, 3, size, size) * 2 - 1).contiguous(memory_format=self.layout)
         self.labels = torch.randint(options.classes, (batch,))
         self.batch = batch
 
     def step(self):
         self.network.zero_grad(set_to_none=True)
-        outputs = self.network(self.images)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            outputs = self.network(self.images)
         if self.detector:
-            boxes, scores = outputs
+            boxes, scores = (output.float() for output in outputs)
             loss = nn.functional.smooth_l1_loss(boxes, torch.zeros_like(boxes)) + \
                 nn.functional.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
         else:
-            loss = nn.functional.cross_entropy(outputs, self.labels)
+            loss = nn.functional.cross_entropy(outputs.float(), self.labels)
         loss.backward()
 
     def rate(self, seconds):
@@ -180,7 +185,8 @@ def our_rate(binary, case, options):
     """Returns the images per second of train_step, and its CPU milliseconds per step."""
     output = subprocess.run(
         [binary, f"--cases={case}", f"--threads={options.threads}", f"--width={options.width}", f"--model={options.model}",
-         f"--classes={options.classes}", f"--seconds={options.seconds}", "--repeats=1", "--table=none"],
+         f"--classes={options.classes}", f"--seconds={options.seconds}", "--repeats=1", "--table=none",
+         f"--precision={options.precision}"],
         check=True, capture_output=True, text=True).stdout
     found = re.search(r"([0-9.]+) images/s.* ([0-9.]+) CPU ms", output)
     return float(found.group(1)), float(found.group(2))
@@ -205,10 +211,13 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--table", default="operator")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=MODES,
-                        help=f"any of {','.join(MODES)}, which is the default where PyTorch has torch.compile; the fastest "
-                        "of them is compared")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="ours; --modes are PyTorch's")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=None,
+                        help=f"any of {','.join(MODES)}; the fastest of them is compared. The default is all of them, those in "
+                        "bf16 (autocast) only with --precision=bf16")
     options = parser.parse_args()
+    if options.modes is None:
+        options.modes = [mode for mode in MODES if options.precision == "bf16" or not mode.endswith("_bf16")]
     unknown = sorted(set(options.modes) - set(MODES))
     if unknown:
         parser.error(f"--modes: expected {', '.join(MODES)}, got {', '.join(unknown)}")
@@ -230,7 +239,8 @@ def main():
     if options.table != "none":
         sys.exit(subprocess.run([options.binary, f"--cases={options.cases}", f"--threads={options.threads}",
                                  f"--width={options.width}", f"--classes={options.classes}", "--repeats=1",
-                                 f"--model={options.model}", f"--seconds={options.seconds}", f"--table={options.table}"]).returncode)
+                                 f"--model={options.model}", f"--seconds={options.seconds}", f"--table={options.table}",
+                                 f"--precision={options.precision}"]).returncode)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
@@ -100,6 +101,53 @@ INSTANTIATE_TEST_SUITE_P(
                     "batch_norm { scale: true } } }",
                     6}),
     [](const auto& info) { return info.param.name; });
+
+// The gradient in bfloat16 points the same way as the exact one, and so does that of each layer.
+// With ReLU6 and batch statistics, rounding to 8 bits moves single elements much further.
+TEST(NetworkBackendTest, Bfloat16AgreesWithReference) {
+  constexpr int64_t kSamples = 16;
+  for (const char* classifier : {kSmooth, "freeze_batchnorm: true"}) {
+    const auto config = MakeTestConfig(classifier);
+    ThreadPool pool(2);
+    TestNetwork<Bfloat16> fast(config, MakeFastOperators<Bfloat16>(&pool), kSamples);
+    TestNetwork<double> reference(config, MakeReferenceOperators<double>(), kSamples);
+    const TestBatch<float> batch(fast.spec.input, 10, kSamples);
+    TestBatch<double> exact(fast.spec.input, 10, kSamples);
+    std::copy(batch.images.begin(), batch.images.end(), exact.images.begin());
+
+    const StepResult got = fast.Step(batch.view(), 3);
+    const StepResult expected = reference.Step(exact.view(), 3);
+    EXPECT_NEAR(got.loss, expected.loss, 0.02 * expected.loss);
+    EXPECT_LT(NormOfDifference(fast.gradient, reference.gradient), 0.1 * Norm(reference.gradient));
+
+    ASSERT_TRUE(fast.network->Infer(fast.variables, batch.view(), 10).ok());
+    ASSERT_TRUE(reference.network->Infer(reference.variables, exact.view(), 10).ok());
+    const std::vector<float> outputs(fast.network->outputs()[0],
+                                     fast.network->outputs()[0] + kSamples * 10);
+    const std::vector<double> exact_outputs(reference.network->outputs()[0],
+                                            reference.network->outputs()[0] + kSamples * 10);
+    EXPECT_LT(NormOfDifference(outputs, exact_outputs), 0.05 * Norm(exact_outputs));
+  }
+}
+
+TEST(NetworkBackendTest, StepsDoNotDependOnTheInstructionSet) {
+  const auto config = MakeTestConfig("");
+  ThreadPool pool(2);
+  TestNetwork<float> single(config, MakeFastOperators<float>(&pool), 6);
+  TestNetwork<Bfloat16> half(config, MakeFastOperators<Bfloat16>(&pool), 6);
+  const TestBatch<float> batch(single.spec.input, 10, 6);
+  single.Step(batch.view());
+  half.Step(batch.view());
+  const std::vector<float> single_gradient = single.gradient, half_gradient = half.gradient;
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    single.Step(batch.view());
+    half.Step(batch.view());
+    UseCpuIsa(AvailableCpuIsas().back());
+    EXPECT_EQ(single.gradient, single_gradient) << CpuIsaName(isa);
+    EXPECT_EQ(half.gradient, half_gradient) << CpuIsaName(isa);
+  }
+}
 
 TEST(NetworkBackendTest, FastStepsDoNotDependOnTheNumberOfThreads) {
   const auto config = MakeTestConfig("");

@@ -54,14 +54,17 @@ struct TestBatch {
   std::vector<int32_t> labels;
 };
 
+// T is the type of activations. Variables, gradients and images are of type P.
 template <typename T>
 struct TestNetwork {
+  using P = ParameterOf<T>;
+
   TestNetwork(NetworkSpec network_spec, VariableLayout variable_layout,
               std::unique_ptr<Operators<T>> ops, int64_t max_batch)
       : spec(std::move(network_spec)),
         layout(std::move(variable_layout)),
         operators(std::move(ops)),
-        gradient(layout.total_elements(), T(-12345)) {
+        gradient(layout.total_elements(), P(-12345)) {
     auto created = MakeHostRunner<T>(spec, layout, operators.get(), {max_batch, true});
     CHECK(created.ok()) << created.status();
     network = std::move(created).value();
@@ -75,7 +78,7 @@ struct TestNetwork {
       : TestNetwork(BuildNetworkSpec(config.model()), BuildVariableLayout(config), std::move(ops),
                     max_batch) {}
 
-  StepResult Step(const ImageBatch<T>& batch, uint64_t seed = 1) {
+  StepResult Step(const ImageBatch<P>& batch, uint64_t seed = 1) {
     auto result =
         network->ForwardBackward(variables, batch, seed, absl::MakeSpan(gradient), [](int64_t) {});
     CHECK(result.ok()) << result.status();
@@ -83,7 +86,7 @@ struct TestNetwork {
   }
 
   // Returns the elements of a flat vector that belong to one variable.
-  std::vector<T> Part(const std::vector<T>& flat, const std::string& name) const {
+  std::vector<P> Part(const std::vector<P>& flat, const std::string& name) const {
     const auto i = layout.Find(name);
     CHECK(i.has_value()) << name;
     return {flat.begin() + layout.offset(*i),
@@ -93,9 +96,9 @@ struct TestNetwork {
   const NetworkSpec spec;
   const VariableLayout layout;
   std::unique_ptr<Operators<T>> operators;
-  std::unique_ptr<BasicNetworkRunner<T>> network;
-  std::vector<T> variables;
-  std::vector<T> gradient;
+  std::unique_ptr<BasicNetworkRunner<P>> network;
+  std::vector<P> variables;
+  std::vector<P> gradient;
 };
 
 }  // namespace pushpull
