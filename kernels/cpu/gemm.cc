@@ -25,11 +25,22 @@ using Wide = hn::CappedTag<float, 16>;
 using Narrow = hn::CappedTag<float, kVector>;
 constexpr int kWideLanes = std::min<int>(HWY_LANES(float), 16);
 
+// The first 8 lanes of a wide vector, which has 8 or 16.
+template <typename Tag, typename V>
+HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
+  if constexpr (kWideLanes == kVector) {
+    return wide;
+  } else {
+    return hn::LowerHalf(tag, wide);
+  }
+}
+
 // How a product multiplies. Each of the three has
 //   Number            what the operands are made of
 //   kDepth            how many neighbours in the sum are multiplied at once
 //   Operand<Tag>      a vector of them: kDepth numbers per lane
 //   Load, Broadcast   read a vector of them, or one for all lanes
+//   Lower             the lower lanes of a wide one
 //   MulAdd            returns sum + a * b for each lane
 struct FloatMath {
   using Number = float;
@@ -44,6 +55,7 @@ struct FloatMath {
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const float* p) {
     return hn::Set(tag, *p);
   }
+  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) { return LowerLanes(Narrow(), wide); }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
     return hn::MulAdd(a, b, sum);
@@ -84,6 +96,9 @@ struct WidenedPairMath {
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
     return Split(tag, BroadcastPair(tag, p));
   }
+  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) {
+    return {LowerLanes(Narrow(), wide.first), LowerLanes(Narrow(), wide.second)};
+  }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
     return hn::MulAdd(a.first, b.first, hn::MulAdd(a.second, b.second, sum));
@@ -105,6 +120,9 @@ struct PairMath {
   template <typename Tag>
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
     return BroadcastPair(tag, p);
+  }
+  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) {
+    return LowerLanes(hn::RebindToUnsigned<Narrow>(), wide);
   }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
@@ -159,16 +177,18 @@ class Tile {
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      if constexpr (kWides > 0) {
+      if constexpr (kWides == 0) {
+        const auto narrow_a = Math::Broadcast(Narrow(), a + i * a_stride);
+        narrow_[i] = Math::MulAdd(Narrow(), narrow_a, narrow_b, narrow_[i]);
+      } else {
         const auto wide_a = Math::Broadcast(Wide(), a + i * a_stride);
 #pragma GCC unroll 8
         for (int v = 0; v < kWides; ++v) {
           wide_[i][v] = Math::MulAdd(Wide(), wide_a, wide_b[v], wide_[i][v]);
         }
-      }
-      if constexpr (kHasNarrow) {
-        const auto narrow_a = Math::Broadcast(Narrow(), a + i * a_stride);
-        narrow_[i] = Math::MulAdd(Narrow(), narrow_a, narrow_b, narrow_[i]);
+        if constexpr (kHasNarrow) {
+          narrow_[i] = Math::MulAdd(Narrow(), Math::Lower(wide_a), narrow_b, narrow_[i]);
+        }
       }
     }
   }
