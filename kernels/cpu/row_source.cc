@@ -88,6 +88,13 @@ struct Pixel {
   Pixel() = default;
   Pixel(int64_t row, const Shape& shape)
       : n(row / (shape.h * shape.w)), h(row / shape.w % shape.h), w(row % shape.w) {}
+  void Next(const Shape& shape) {
+    if (++w < shape.w) return;
+    w = 0;
+    if (++h < shape.h) return;
+    h = 0;
+    ++n;
+  }
   int64_t n, h, w;
 };
 
@@ -147,11 +154,12 @@ void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
 template <typename T, typename F>
 void PackPatches(const Panels& panels, const Shape& shape, int kernel, int64_t channels,
                  int64_t first, int64_t rows, T* out, int64_t out_rows, int64_t out_first, F tap) {
+  Pixel pixel(first, shape);
   for (int64_t r0 = 0; r0 < rows; r0 += kPatchGroup) {
     const PackedGroup<T> group{panels, std::min(kPatchGroup, rows - r0), out, out_rows,
                                out_first + r0};
     Pixel pixels[kPatchGroup];
-    for (int64_t r = 0; r < group.rows; ++r) pixels[r] = Pixel(first + r0 + r, shape);
+    for (int64_t r = 0; r < group.rows; ++r, pixel.Next(shape)) pixels[r] = pixel;
     const T* from[kPatchGroup] = {};
     // The columns that pad the last panel.
     CopyColumns(group, panels.channels(), panels.padded() - panels.channels(), from);
@@ -173,9 +181,10 @@ void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, 
                int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
   const Shape& in = shape.in;
   const int64_t line = shape.kernel * in.c;
+  const Shape output = shape.out();
   T patch[(kMost + 1) * kMost];  // the kernel is no larger than a line
-  for (int64_t r = 0; r < rows; ++r) {
-    const Pixel pixel(first + r, shape.out());
+  Pixel pixel(first, output);
+  for (int64_t r = 0; r < rows; ++r, pixel.Next(output)) {
     const int64_t h0 = pixel.h * shape.stride - shape.padding.top;
     const int64_t w0 = pixel.w * shape.stride - shape.padding.left;
     for (int kh = 0; kh < shape.kernel; ++kh) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/detection/loss_formulas.h"
+#include "kernels/detection/sigmoid_losses.h"
 #include "kernels/gather/numbers.h"
 
 namespace pushpull {
@@ -30,6 +31,25 @@ double LogSumExp(absl::Span<const T> scores, double scale) {
   return largest + std::log(sum);
 }
 
+// The sum of ScoreLoss over all columns, for kSigmoid. The loss of every score of every anchor is a
+// twentieth of a training step if it is computed score by score.
+template <typename T>
+double SigmoidLoss(absl::Span<const T> scores, int class_column) {
+  constexpr int kPart = 128;
+  const int columns = static_cast<int>(scores.size());
+  double losses[kPart], loss = 0.0;
+  for (int begin = 0; begin < columns; begin += kPart) {
+    const int count = std::min(kPart, columns - begin);
+    for (int i = 0; i < count; ++i) {
+      const double score = Widen(scores[begin + i]);
+      losses[i] = begin + i == class_column ? score : -score;
+    }
+    NegativeLogSigmoids(losses, count, losses);
+    for (int i = 0; i < count; ++i) loss += losses[i];
+  }
+  return loss;
+}
+
 }  // namespace
 
 template <typename T>
@@ -40,6 +60,9 @@ double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> sco
     if (class_column < 0) return 0.0;
     return SoftmaxLoss(formula, Widen(scores[class_column]),
                        LogSumExp(scores, formula.logit_scale));
+  }
+  if (formula.classification == DetectionLossSpec::Classification::kSigmoid) {
+    return SigmoidLoss(scores, class_column);
   }
   double loss = 0.0;
   for (int c = 0; c < static_cast<int>(scores.size()); ++c) {

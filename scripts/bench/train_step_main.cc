@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
 #include "scripts/bench/step/bench_network.h"
+#include "scripts/bench/step/machine_limits.h"
 #include "worker/model/host_runner.h"
 
 ABSL_FLAG(std::vector<std::string>, cases, (std::vector<std::string>{"32:64", "96:32", "224:16"}),
@@ -115,7 +117,9 @@ std::string ShapeLabel(const OperatorRecord& record) {
                          record.kernel, record.stride);
 }
 
-void PrintTable(const StepProfile& profile, bool by_shape) {
+// Rows of the operators' time, largest first. The share of the limit is that of the time which the
+// operator's arithmetic or its unavoidable bytes would take at the machine's limits.
+void PrintTable(const StepProfile& profile, bool by_shape, const MachineLimits& limits) {
   std::vector<TableRow> rows;
   std::map<std::string, size_t> index;
   double total = 0.0;
@@ -135,13 +139,17 @@ void PrintTable(const StepProfile& profile, bool by_shape) {
     return a.milliseconds > b.milliseconds;
   });
   const int width = by_shape ? 60 : 24;
-  std::cout << absl::StrFormat("  %-*s %5s %9s %9s %8s %7s\n", width, "operator", "calls", "ms",
-                               "GFLOP/s", "GB/s", "share");
+  std::cout << absl::StrFormat("  limits of the machine: %.0f GFLOP/s, %.1f GB/s\n",
+                               limits.flops_per_second / 1e9, limits.bytes_per_second / 1e9);
+  std::cout << absl::StrFormat("  %-*s %5s %9s %9s %8s %7s %9s\n", width, "operator", "calls", "ms",
+                               "GFLOP/s", "GB/s", "share", "of limit");
   for (const TableRow& row : rows) {
-    std::cout << absl::StrFormat("  %-*s %5d %9.3f %9.1f %8.1f %6.1f%%\n", width, row.label,
-                                 row.calls, row.milliseconds, row.flops / row.milliseconds / 1e6,
-                                 row.bytes / row.milliseconds / 1e6,
-                                 100.0 * row.milliseconds / total);
+    const double least =
+        1e3 * std::max(row.flops / limits.flops_per_second, row.bytes / limits.bytes_per_second);
+    std::cout << absl::StrFormat(
+        "  %-*s %5d %9.3f %9.1f %8.1f %6.1f%% %8.0f%%\n", width, row.label, row.calls,
+        row.milliseconds, row.flops / row.milliseconds / 1e6, row.bytes / row.milliseconds / 1e6,
+        100.0 * row.milliseconds / total, 100.0 * least / row.milliseconds);
   }
   std::cout << absl::StrFormat("  %-*s %5d %9.3f\n", width, "all operators",
                                profile.entries().size(), total);
@@ -235,7 +243,7 @@ class StepRunner {
 };
 
 template <typename T>
-absl::Status RunCase(const Case& c, Operators<T>* operators) {
+absl::Status RunCase(const Case& c, Operators<T>* operators, ThreadPool* pool) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner<T>> runner,
                       StepRunner<T>::Create(c, operators));
   const double seconds = absl::GetFlag(FLAGS_seconds);
@@ -251,7 +259,9 @@ absl::Status RunCase(const Case& c, Operators<T>* operators) {
   const std::string table = absl::GetFlag(FLAGS_table);
   if (table == "none") return absl::OkStatus();
   PP_ASSIGN_OR_RETURN(const StepProfile* const profile, runner->Profile(seconds));
-  PrintTable(*profile, table == "shape");
+  const Precision precision =
+      std::is_same_v<T, Bfloat16> ? Precision::kBfloat16 : Precision::kFloat;
+  PrintTable(*profile, table == "shape", MeasureLimits(precision, pool));
   return absl::OkStatus();
 }
 
@@ -259,7 +269,7 @@ template <typename T>
 absl::Status RunCases(const std::vector<Case>& cases) {
   ThreadPool pool(absl::GetFlag(FLAGS_threads));
   const std::unique_ptr<Operators<T>> operators = MakeFastOperators<T>(&pool);
-  for (const Case& c : cases) PP_RETURN_IF_ERROR(RunCase(c, operators.get()));
+  for (const Case& c : cases) PP_RETURN_IF_ERROR(RunCase(c, operators.get(), &pool));
   return absl::OkStatus();
 }
 

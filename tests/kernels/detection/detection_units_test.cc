@@ -10,13 +10,16 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/random.h"
 #include "kernels/detection/anchors.h"
 #include "kernels/detection/box_coder.h"
 #include "kernels/detection/detection_losses.h"
 #include "kernels/detection/hard_example_miner.h"
+#include "kernels/detection/loss_formulas.h"
 #include "kernels/detection/non_max_suppression.h"
 #include "kernels/detection/post_processing.h"
+#include "kernels/detection/sigmoid_losses.h"
 #include "kernels/detection/ssd_loss.h"
 
 namespace pushpull {
@@ -312,6 +315,32 @@ TEST(DetectionLosses, GradientsMatchCentralDifferences) {
       }
     }
   }
+}
+
+// Against the formula for one score, with each instruction set, which must not change a bit.
+TEST(DetectionLosses, SigmoidLossesOfManyScoresFollowTheFormula) {
+  std::vector<double> scores = {0.0,   -0.0,  1e-300, -1e-300, 1e-9, -1e-9, 36.0,
+                                -36.0, 709.0, -709.0, 1e6,     -1e6, 1.0};
+  CounterRandom random(5, 1);
+  while (scores.size() < 1000) scores.push_back(10 * random.NextNormal());
+  std::vector<double> best(scores.size());
+  NegativeLogSigmoids(scores.data(), scores.size(), best.data());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double expected = NegativeLogSigmoid(scores[i]);
+    EXPECT_NEAR(best[i], expected, 1e-14 * expected) << scores[i];
+  }
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    std::vector<double> losses = scores;
+    // Not in whole vectors, and in place.
+    NegativeLogSigmoids(losses.data(), 7, losses.data());
+    NegativeLogSigmoids(losses.data() + 7, losses.size() - 7, losses.data() + 7);
+    EXPECT_EQ(losses, best) << CpuIsaName(isa);
+  }
+  UseCpuIsa(AvailableCpuIsas().back());
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  NegativeLogSigmoids(&loss, 1, &loss);
+  EXPECT_TRUE(std::isnan(loss));
 }
 
 // The detector for images of 300x300 pixels with its matching and mining.

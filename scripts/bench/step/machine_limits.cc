@@ -1,0 +1,108 @@
+// foreach_target.h includes this file again for each instruction set better than that of the build.
+#include "scripts/bench/step/machine_limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+#include "common/base/cpu_isa.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "scripts/bench/step/machine_limits.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pushpull {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::CappedTag<float, 16>;
+using Vector = hn::Vec<Tag>;
+constexpr int kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
+constexpr int kChains = 12;  // enough to hide the latency of two multiply-adds per cycle
+
+struct FusedMultiplyAdd {
+  static constexpr int kFlops = 2 * kLanes;
+  static HWY_INLINE void Run(Vector a, Vector b, Vector& sum) { sum = hn::MulAdd(a, b, sum); }
+};
+#if HWY_TARGET == HWY_AVX3
+struct DotProduct {
+  static constexpr int kFlops = 4 * kLanes;
+  static HWY_INLINE void Run(Vector a, Vector b, Vector& sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  }
+};
+#endif
+
+// Returns the operations that `steps` steps have made.
+template <typename Operation>
+double MultiplyAndAdd(int64_t steps) {
+  const Tag d;
+  const Vector a = hn::Set(d, 0.5f), b = hn::Set(d, 0.25f);
+  Vector sums[kChains];
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) sums[i] = hn::Zero(d);
+  for (int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) {
+      Operation::Run(a, b, sums[i]);
+      asm volatile("" : "+v"(sums[i].raw));  // so that no step is left out
+    }
+  }
+  return static_cast<double>(steps) * kChains * Operation::kFlops;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
+
+// Returns how much work per second body(thread) does on all threads together, the best of 7 tries.
+// body returns the amount that it has done.
+double BestRate(ThreadPool* pool, absl::FunctionRef<double(int64_t)> body) {
+  const int threads = pool->num_threads();
+  double best = 0.0;
+  for (int attempt = 0; attempt < 7; ++attempt) {
+    std::vector<double> done(threads);
+    const auto start = std::chrono::steady_clock::now();
+    pool->ParallelFor(threads, [&](int64_t thread) { done[thread] = body(thread); });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    double sum = 0.0;
+    for (const double amount : done) sum += amount;
+    best = std::max(best, sum / seconds.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+MachineLimits MeasureLimits(Precision precision, ThreadPool* pool) {
+  constexpr int64_t kSteps = 4 << 20;
+  constexpr size_t kBytes = size_t{64} << 20;
+  const auto multiply = precision == Precision::kBfloat16 && ChosenCpuIsa() == CpuIsa::kAvx512Bf16
+                            ? N_AVX3::MultiplyAndAdd<N_AVX3::DotProduct>
+                            : ForChosenCpuIsa(N_AVX2::MultiplyAndAdd<N_AVX2::FusedMultiplyAdd>,
+                                              N_AVX3::MultiplyAndAdd<N_AVX3::FusedMultiplyAdd>);
+  std::vector<std::vector<char>> from(pool->num_threads(), std::vector<char>(kBytes, 1)), to = from;
+  MachineLimits limits;
+  limits.flops_per_second = BestRate(pool, [&](int64_t) { return multiply(kSteps); });
+  limits.bytes_per_second = BestRate(pool, [&](int64_t thread) {
+    std::memcpy(to[thread].data(), from[thread].data(), kBytes);
+    return 2.0 * kBytes;
+  });
+  return limits;
+}
+
+}  // namespace pushpull
+#endif  // HWY_ONCE
