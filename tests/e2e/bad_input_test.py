@@ -53,8 +53,8 @@ class BadInput(EndToEndTest):
         self.expect(self.serve(config, "--sync=perhaps"), 64, "--sync")
         self.expect(self.start("d.log", "worker", "--device=cpu", "--gpus=0"), 64,
                     "--device=cpu", "--gpus=0")
-        self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=bf16"), 64,
-                    "--precision=bf16", "fp32")
+        self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=fp16"), 64,
+                    "--precision=fp16", "expected fp32 or bf16")
         self.expect(self.start("g.log", "worker", "--gradient_precision=fp16"), 64,
                     "--gradient_precision=fp16", "one of fp32, bf16, int8")
         self.expect(self.start("v.log", "worker", "--weight_precision=int8"), 64,

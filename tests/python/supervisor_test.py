@@ -28,10 +28,12 @@ class Supervisor(PythonJobTest):
 
     def await_clones(self, worker, count):
         deadline = time.monotonic() + 60
-        while len(clone_processes(worker.popen.pid)) < count:
+        # What is found is returned, not looked up again: a process that executes its program just then has no
+        # environment for a moment, and is not found.
+        while len(clones := clone_processes(worker.popen.pid)) < count:
             self.assertLess(time.monotonic(), deadline, worker.text())
             time.sleep(0.05)
-        return clone_processes(worker.popen.pid)
+        return clones
 
     def await_end_of(self, pids):
         deadline = time.monotonic() + 20
