@@ -16,15 +16,19 @@
 namespace pushpull {
 namespace {
 
-// Numbers whose bits are random: of any size, denormal, infinite and not a number. `exponents` says
-// how far the exponents are from that of 1.
-std::vector<Bfloat16> RandomBits(int64_t count, uint64_t stream, int exponents) {
+// The exponents of random operands: those of a and b are about `a` and `b`, at most `spread` away.
+struct Exponents {
+  int a, b, spread;
+};
+
+// Numbers with random signs, mantissas and exponents, the latter at most `spread` from `middle`.
+// The exponent -127 makes denormal numbers.
+std::vector<Bfloat16> RandomNumbers(int64_t count, uint64_t stream, int middle, int spread) {
   CounterRandom random(7, stream);
   std::vector<Bfloat16> numbers(count);
   for (Bfloat16& number : numbers) {
-    const uint64_t bits = random.NextUint64();
-    const int exponent = 127 - exponents + static_cast<int>((bits >> 16) % (2 * exponents + 1));
-    number.bits = static_cast<uint16_t>((bits & 0x807f) | static_cast<uint64_t>(exponent) << 7);
+    const int exponent = middle - spread + static_cast<int>(random.NextBelow(2 * spread + 1));
+    number.bits = static_cast<uint16_t>((random.NextUint32() & 0x807f) | (exponent + 127) << 7);
   }
   return numbers;
 }
@@ -50,7 +54,7 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return bits;
 }
 
-class PairProduct : public testing::TestWithParam<int> {
+class PairProduct : public testing::TestWithParam<Exponents> {
  protected:
   void TearDown() override { UseCpuIsa(AvailableCpuIsas().back()); }
 };
@@ -60,8 +64,10 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
   constexpr int64_t kRows = 21, kInner = 37;
   for (const int width : {8, 16, 24}) {
     const Panels panels(kInner);
-    std::vector<Bfloat16> a = RandomBits(kRows * panels.padded(), 1, GetParam());
-    std::vector<Bfloat16> b = RandomBits(EvenRows<Bfloat16>(kInner) * width, 2, GetParam());
+    std::vector<Bfloat16> a =
+        RandomNumbers(kRows * panels.padded(), 1, GetParam().a, GetParam().spread);
+    std::vector<Bfloat16> b =
+        RandomNumbers(EvenRows<Bfloat16>(kInner) * width, 2, GetParam().b, GetParam().spread);
     const auto place_of_a = [&](int64_t r, int64_t k) {
       const Panel panel = panels[std::min(k / 16, panels.count() - 1)];
       return kRows * panel.start + r * panel.width + k - panel.start;
@@ -97,8 +103,10 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   for (const int a_width : {8, 16, 24}) {
     for (const int width : {8, 16, 24}) {
       const Panels a_panels(a_width), b_panels(width);
-      const std::vector<Bfloat16> a = RandomBits(kRows * a_width, 3, GetParam());
-      const std::vector<Bfloat16> b = RandomBits(kRows * width, 4, GetParam());
+      const std::vector<Bfloat16> a =
+          RandomNumbers(kRows * a_width, 3, GetParam().a, GetParam().spread);
+      const std::vector<Bfloat16> b =
+          RandomNumbers(kRows * width, 4, GetParam().b, GetParam().spread);
       std::vector<float> expected(a_width * width);
       for (int64_t i = 0; i < a_width; ++i) {
         for (int64_t j = 0; j < width; ++j) {
@@ -129,8 +137,12 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   }
 }
 
-// Exponents near 1; so far apart that products and sums are denormal or overflow; and all of them.
-INSTANTIATE_TEST_SUITE_P(Exponents, PairProduct, testing::Values(4, 70, 127));
+// Numbers near 1; sums that are denormal, or nearly so; operands that are denormal; sums that
+// overflow; and all exponents.
+INSTANTIATE_TEST_SUITE_P(Numbers, PairProduct,
+                         testing::Values(Exponents{0, 0, 4}, Exponents{-63, -64, 3},
+                                         Exponents{-126, 100, 1}, Exponents{64, 63, 3},
+                                         Exponents{0, 0, 127}));
 
 }  // namespace
 }  // namespace pushpull

@@ -7,6 +7,8 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
+#include "common/base/random.h"
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
@@ -249,6 +251,38 @@ TEST_P(OperatorsTest, ReadsImagesAsTheyWereEdited) {
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorsTest, testing::Values("reference", "fast"),
                          [](const auto& info) { return info.param; });
+
+// The sum of two bfloat16 numbers may have any bits; what is stored is ToBfloat16 of it. The
+// channels end inside a vector.
+TEST(FastOperators, StoreTheNearestBfloat16) {
+  ThreadPool pool(1);
+  const auto operators = MakeFastOperators<Bfloat16>(&pool);
+  const Shape shape{1, 40, 50, 13};
+  CounterRandom random(9, 1);
+  std::vector<Bfloat16> raw(shape.size()), skip(shape.size());
+  for (Bfloat16& number : raw) number.bits = static_cast<uint16_t>(random.NextUint32());
+  for (size_t i = 0; i < skip.size(); ++i) {
+    skip[i].bits = static_cast<uint16_t>(random.NextUint32());
+    // Most pairs have close exponents, so that the sum needs more bits than there are, or ties.
+    if (i % 8 != 0) skip[i].bits = static_cast<uint16_t>(raw[i].bits - (skip[i].bits & 0x3ff));
+  }
+  Lazy<Bfloat16> lazy{shape, raw.data(), nullptr, Activation::kNone, skip.data(), nullptr};
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    std::vector<Bfloat16> stored(shape.size());
+    operators->Apply(lazy, stored.data());
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const float sum = ToFloat(raw[i]) + ToFloat(skip[i]);
+      if (std::isnan(sum)) {
+        ASSERT_TRUE(std::isnan(ToFloat(stored[i]))) << i;
+      } else {
+        ASSERT_EQ(stored[i].bits, ToBfloat16(sum).bits)
+            << ToFloat(raw[i]) << " + " << ToFloat(skip[i]) << " with " << CpuIsaName(isa);
+      }
+    }
+  }
+  UseCpuIsa(AvailableCpuIsas().back());
+}
 
 TEST(FastOperators, RefusesAWorkspaceThatIsTooSmall) {
   ThreadPool pool(1);
