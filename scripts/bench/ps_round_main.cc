@@ -33,6 +33,7 @@
 #include "scripts/bench/round/child_process.h"
 #include "scripts/bench/round/clone.h"
 #include "scripts/bench/round/floors.h"
+#include "scripts/bench/round/measured.h"
 
 ABSL_FLAG(std::vector<std::string>, clones, std::vector<std::string>({"1", "2", "3"}),
           "numbers of clone processes");
@@ -42,6 +43,8 @@ ABSL_FLAG(std::vector<std::string>, transports, std::vector<std::string>({"tcp",
 ABSL_FLAG(std::string, make_certs, "scripts/make_certs.sh", "makes the certificates for tls");
 ABSL_FLAG(int, rounds, 60, "timed rounds of each combination");
 ABSL_FLAG(int, warmup_rounds, 10, "untimed rounds before the timed ones");
+ABSL_FLAG(int, repeats, 1,
+          "runs of each combination, in turns with those of ZeroMQ; medians are printed");
 ABSL_FLAG(std::string, optimizer, "momentum",
           "an optimizer of the pipeline config, without \"_optimizer\": momentum, adam, ...");
 ABSL_FLAG(bool, moving_average, false, "the server keeps an exponential moving average too");
@@ -106,21 +109,6 @@ std::string Training() {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-template <typename T>
-T Median(std::vector<T> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-// The measured values of one combination.
-struct Measured {
-  double push_ms = 0;
-  double round_ms = 0;
-  double clone_cpu_ms = 0;
-  double server_cpu_ms = 0;
-  double rss_mb = 0;
-};
-
 struct Model {
   int64_t gradient_bytes = 0;
   int64_t state_bytes = 0;           // one version: weights, slots, EMA
@@ -144,9 +132,11 @@ class Benchmark {
   absl::Status MakeCertificates() const;
   // Flags for a child that uses the certificate of that name. Empty for transports other than TLS.
   std::vector<std::string> TlsFlags(const std::string& transport, const std::string& name) const;
-  // Median milliseconds of a round of the ZeroMQ server. No value if it was not built or does not
-  // support the transport.
-  absl::StatusOr<std::optional<double>> MeasureZeroMq(const std::string& transport, int clones);
+  // Median milliseconds of a round of the ZeroMQ server at this endpoint. No value if it was not
+  // built.
+  absl::StatusOr<std::optional<double>> MeasureZeroMq(const std::string& endpoint, int clones);
+  // One run of the combination, with plain sockets before it and ZeroMQ after it.
+  absl::StatusOr<Measured> MeasureOnce(const std::string& transport, int clones);
   absl::Status MeasureTransports(int clones);
 
   const std::string self_;
@@ -257,7 +247,10 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
       cpu.push_back(cpu_ms);
     }
   }
-  Measured result{Median(push), Median(round), Median(cpu)};
+  Measured result;
+  result.push_ms = Median(push);
+  result.round_ms = Median(round);
+  result.clone_cpu_ms = Median(cpu);
   PP_ASSIGN_OR_RETURN(const absl::Duration server_cpu, server->CpuTime());
   result.server_cpu_ms =
       Milliseconds(server_cpu) / (absl::GetFlag(FLAGS_rounds) + absl::GetFlag(FLAGS_warmup_rounds));
@@ -268,19 +261,17 @@ absl::StatusOr<Measured> Benchmark::RunServer(const std::string& transport, int 
   return result;
 }
 
-absl::StatusOr<std::optional<double>> Benchmark::MeasureZeroMq(const std::string& transport,
+absl::StatusOr<std::optional<double>> Benchmark::MeasureZeroMq(const std::string& endpoint,
                                                                int clones) {
   const std::string binary = (std::filesystem::path(self_).parent_path() / "zeromq_round").string();
-  if (transport == "tls" || !std::filesystem::exists(binary)) return std::optional<double>();
+  if (!std::filesystem::exists(binary)) return std::optional<double>();
   PP_ASSIGN_OR_RETURN(
       const auto process,
-      ChildProcess::Start(
-          {binary,
-           absl::StrCat("--endpoint=", transport == "unix" ? "ipc://*" : "tcp://127.0.0.1:*"),
-           absl::StrCat("--clones=", clones),
-           absl::StrCat("--elements=", model_.gradient_bytes / sizeof(float)),
-           absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
-           absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))}));
+      ChildProcess::Start({binary, absl::StrCat("--endpoint=", endpoint),
+                           absl::StrCat("--clones=", clones),
+                           absl::StrCat("--elements=", model_.gradient_bytes / sizeof(float)),
+                           absl::StrCat("--rounds=", absl::GetFlag(FLAGS_rounds)),
+                           absl::StrCat("--warmup_rounds=", absl::GetFlag(FLAGS_warmup_rounds))}));
   double milliseconds = 0;
   if (!absl::SimpleAtod(process->ReadLine().value_or(""), &milliseconds)) {
     return absl::UnavailableError(absl::StrCat(binary, " failed; see above"));
@@ -288,30 +279,44 @@ absl::StatusOr<std::optional<double>> Benchmark::MeasureZeroMq(const std::string
   return milliseconds;
 }
 
+absl::StatusOr<Measured> Benchmark::MeasureOnce(const std::string& transport, int clones) {
+  const SocketKind kind = transport == "unix" ? SocketKind::kUnix : SocketKind::kTcp;
+  PP_ASSIGN_OR_RETURN(
+      const absl::Duration sockets,
+      MeasureSocketRound(kind, clones, model_.gradient_bytes, absl::GetFlag(FLAGS_rounds)));
+  PP_ASSIGN_OR_RETURN(Measured measured, RunServer(transport, clones));
+  measured.sockets_ms = Milliseconds(sockets);
+  if (transport == "tls") return measured;  // the ZeroMQ server has no encryption
+  PP_ASSIGN_OR_RETURN(measured.zeromq_tcp_ms, MeasureZeroMq("tcp://127.0.0.1:*", clones));
+  PP_ASSIGN_OR_RETURN(measured.zeromq_ipc_ms, MeasureZeroMq("ipc://*", clones));
+  return measured;
+}
+
 absl::Status Benchmark::MeasureTransports(int clones) {
+  const std::vector<std::string> transports = absl::GetFlag(FLAGS_transports);
+  std::map<std::string, std::vector<Measured>> runs;
+  for (int i = 0; i < absl::GetFlag(FLAGS_repeats); ++i) {
+    for (const std::string& transport : transports) {
+      PP_ASSIGN_OR_RETURN(const Measured measured, MeasureOnce(transport, clones));
+      runs[transport].push_back(measured);
+    }
+  }
   std::map<std::string, Measured> all;
-  for (const std::string& transport : absl::GetFlag(FLAGS_transports)) {
-    const SocketKind kind = transport == "unix" ? SocketKind::kUnix : SocketKind::kTcp;
-    PP_ASSIGN_OR_RETURN(
-        const absl::Duration sockets,
-        MeasureSocketRound(kind, clones, model_.gradient_bytes, absl::GetFlag(FLAGS_rounds)));
-    PP_ASSIGN_OR_RETURN(const Measured measured, RunServer(transport, clones));
-    all[transport] = measured;
-    PP_ASSIGN_OR_RETURN(const std::optional<double> zeromq, MeasureZeroMq(transport, clones));
+  for (const std::string& transport : transports) {
+    const Measured& measured = all[transport] = MedianOf(runs[transport]);
     const double apply_ms = model_.apply_bytes[clones] / model_.bytes_per_ms;
-    const double floor_ms = Milliseconds(sockets) + apply_ms;
+    const double floor_ms = measured.sockets_ms + apply_ms;
     const double allowed_mb =
         (2 * model_.state_bytes + clones * model_.gradient_bytes) / 1e6 + 64 * 1.048576;
     absl::PrintF(
-        "%-9s %6d | %6.2f %10.2f | %7s %12s | %7.2f %6.2f %9.2f | %11.2f | %13.2f %6.2f | %13.1f "
-        "%8.1f\n",
+        "%-9s %6d | %6.2f %6.2f | %s | %s | %7.2f %6.2f %6.2f %11.2f | %6.2f %6.2f | %6.1f %8.1f\n",
         transport, clones, measured.push_ms, measured.round_ms,
-        zeromq.has_value() ? absl::StrFormat("%.2f", *zeromq) : "-",
-        zeromq.has_value() ? absl::StrFormat("%.2f", measured.round_ms / *zeromq) : "-",
-        Milliseconds(sockets), apply_ms, floor_ms, measured.round_ms / floor_ms,
-        measured.clone_cpu_ms, measured.server_cpu_ms, measured.rss_mb, allowed_mb);
-    std::fflush(stdout);
+        AgainstZeroMq(measured.round_ms, measured.zeromq_tcp_ms),
+        AgainstZeroMq(measured.round_ms, measured.zeromq_ipc_ms), measured.sockets_ms, apply_ms,
+        floor_ms, measured.round_ms / floor_ms, measured.clone_cpu_ms, measured.server_cpu_ms,
+        measured.rss_mb, allowed_mb);
   }
+  std::fflush(stdout);
   if (all.count("tcp") == 0 || all.count("tls") == 0) return absl::OkStatus();
   const Measured& plain = all["tcp"];
   const Measured& tls = all["tls"];
@@ -333,6 +338,9 @@ absl::Status Benchmark::Run() {
           absl::StrCat("--transports: \"", transport, "\", expected tcp, tls, unix or shm"));
     }
   }
+  if (absl::GetFlag(FLAGS_repeats) < 1) {
+    return absl::InvalidArgumentError("--repeats: expected 1 or more");
+  }
   const std::string client = absl::GetFlag(FLAGS_client);
   if (client != "cpp" && client != "python") {
     return absl::InvalidArgumentError(
@@ -349,8 +357,11 @@ absl::Status Benchmark::Run() {
       model_.gradient_bytes / 1e6, model_.state_bytes / 1e6, absl::GetFlag(FLAGS_optimizer),
       memcpy_ms, model_.bytes_per_ms / 1e6);
   absl::PrintF(
-      "transport clones |   push   round ms |  ZeroMQ round/ZeroMQ | sockets  apply  floor ms | "
-      "round/floor | CPU ms: clone server | server RSS MB  allowed\n");
+      "                 | milliseconds  | ZeroMQ tcp   | ZeroMQ ipc   | limits of the machine, ms  "
+      " "
+      "      | CPU ms        | server RSS, MB\n"
+      "transport clones |   push  round |     ms ratio |     ms ratio | sockets  apply  floor "
+      "round/floor |  clone server |   peak  allowed\n");
   for (const std::string& text : absl::GetFlag(FLAGS_clones)) {
     int clones = 0;
     if (!absl::SimpleAtoi(text, &clones) || clones < 1 || clones > 16) {
