@@ -1,13 +1,33 @@
 #include "common/base/crc32c.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/base/crc32c_methods.h"
 #include "common/base/random.h"
 
 namespace pushpull {
 namespace {
+
+const unsigned char* BytesOf(const std::string& data) {
+  return reinterpret_cast<const unsigned char*>(data.data());
+}
+
+std::string RandomBytes(size_t size) {
+  CounterRandom random(1, 2);
+  std::string data(size, '\0');
+  for (char& c : data) c = static_cast<char>(random.NextUint32());
+  return data;
+}
+
+// The register after one more byte, by the definition: division by the polynomial, bit by bit.
+uint32_t UpdateByDefinition(uint32_t state, unsigned char byte) {
+  state ^= byte;
+  for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78u : 0);
+  return state;
+}
 
 TEST(Crc32c, MatchesTheVectorsOfRfc3720) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
@@ -30,17 +50,69 @@ TEST(Crc32c, MatchesTheVectorsOfRfc3720) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
-TEST(Crc32c, InterleavedMatchesTableAtEveryLengthAndAlignment) {
-  CounterRandom random(1, 2);
-  std::string data(40000, '\0');
-  for (char& c : data) c = static_cast<char>(random.NextUint32());
-  for (size_t size = 0; size < 1700; ++size) {
-    const char* begin = data.data() + size % 9;
-    ASSERT_EQ(ExtendCrc32c(7, begin, size), ExtendCrc32cPortable(7, begin, size)) << size;
+TEST(Crc32c, EveryMethodGivesTheResultOfTheDefinition) {
+  // Covers the lengths at which the methods change from one loop to the next, and every offset of
+  // the first byte within a cache line.
+  constexpr size_t kLongest = 2200;
+  constexpr uint32_t kState = 0x12345678u;
+  const std::string data = RandomBytes(kLongest + 64);
+  for (size_t offset = 0; offset < 64; offset = offset < 9 ? offset + 1 : offset + 11) {
+    const unsigned char* const begin = BytesOf(data) + offset;
+    uint32_t expected = kState;
+    for (size_t size = 0; size <= kLongest; ++size) {
+      for (const Crc32cMethod& method : AvailableCrc32cMethods()) {
+        ASSERT_EQ(method.update(kState, begin, size), expected)
+            << method.name << ", " << size << " bytes at offset " << offset;
+      }
+      expected = UpdateByDefinition(expected, begin[size]);
+    }
   }
-  for (const size_t size : {12287, 12288, 12289, 13056, 24576, 39990}) {
-    ASSERT_EQ(Crc32c(data.data() + 3, size), ExtendCrc32cPortable(0, data.data() + 3, size));
+}
+
+TEST(Crc32c, EveryMethodAgreesOnLongMessages) {
+  const std::string data = RandomBytes(300000);
+  const std::vector<Crc32cMethod> methods = AvailableCrc32cMethods();
+  for (const size_t size : {12287, 12288, 12289, 13056, 24576, 65536, 65537, 131071, 299990}) {
+    const uint32_t expected = methods.front().update(0, BytesOf(data) + 3, size);
+    for (const Crc32cMethod& method : methods) {
+      EXPECT_EQ(method.update(0, BytesOf(data) + 3, size), expected) << method.name << " " << size;
+    }
   }
+}
+
+TEST(Crc32c, EveryMethodCopiesWhatItChecks) {
+  const std::string data = RandomBytes(140000);
+  for (const Crc32cMethod& method : AvailableCrc32cMethods()) {
+    for (size_t size = 0; size < 132000; size = size < 1100 ? size + 1 : 2 * size + 5) {
+      std::string copy(size + 2, '#');
+      auto* const to = reinterpret_cast<unsigned char*>(copy.data()) + 1;
+      const uint32_t state = method.copy(7, BytesOf(data) + 5, size, to);
+      ASSERT_EQ(copy.substr(1, size), data.substr(5, size)) << method.name << " " << size;
+      ASSERT_EQ(state, method.update(7, BytesOf(data) + 5, size)) << method.name << " " << size;
+      ASSERT_TRUE(copy.front() == '#' && copy.back() == '#') << method.name << " " << size;
+    }
+  }
+}
+
+TEST(Crc32c, CopiesAndExtendsInOneCall) {
+  const std::string data = RandomBytes(5000);
+  std::string copy(data.size(), '\0');
+  const uint32_t first = Crc32c(data.data(), 1234);
+  EXPECT_EQ(CopyAndExtendCrc32c(first, data.data() + 1234, data.size() - 1234, copy.data()),
+            Crc32c(data));
+  EXPECT_EQ(copy.substr(0, data.size() - 1234), data.substr(1234));
+}
+
+TEST(Crc32c, UsesTheInstructionWhereTheProcessorHasIt) {
+  const std::vector<Crc32cMethod> methods = AvailableCrc32cMethods();
+  EXPECT_STREQ(methods.front().name, "table");
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("sse4.2")) {
+    EXPECT_GE(methods.size(), 2);
+  }
+  EXPECT_EQ(__builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f"),
+            std::string(methods.back().name) == "fold 512");
+#endif
 }
 
 TEST(Crc32c, ExtendsInPieces) {
