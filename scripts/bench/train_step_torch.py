@@ -8,6 +8,7 @@ optimizer. PyTorch's modes are its memory layouts, with and without torch.compil
 PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets. alternate, so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
 """
 import argparse
+import ctypes
 import re
 import statistics
 import subprocess
@@ -181,6 +182,16 @@ class TorchStep:
         return self.batch / statistics.median(times), cpu
 
 
+def keep_freed_memory():
+    """Makes glibc's malloc keep what is freed. Otherwise every step of PyTorch gets large tensors from the kernel, page
+    by page and cleared, which took a third of its time on a virtual machine."""
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # M_... of malloc.h
+    libc = ctypes.CDLL(None)
+    for parameter, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 2**30)):
+        if libc.mallopt(parameter, value) != 1:
+            print("  malloc could not be told to keep memory; PyTorch may be slower than it could be")
+
+
 def our_rate(binary, case, options):
     """Returns the images per second of train_step, and its CPU milliseconds per step."""
     output = subprocess.run(
@@ -222,6 +233,7 @@ def main():
     if unknown:
         parser.error(f"--modes: expected {', '.join(MODES)}, got {', '.join(unknown)}")
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     print(f"PyTorch {torch.__version__}, {options.threads} threads", flush=True)
     for case in options.cases.split(","):
         size, batch = (int(part) for part in case.split(":"))
