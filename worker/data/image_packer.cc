@@ -43,7 +43,8 @@ void ImagePacker::Add(int64_t sample, const Shift& shift, EditableImage* image,
   if (stored.bytes == nullptr || bytes > MaxImageBytes(shape_.num_elements())) {
     packed.is_input = 1;
     packed.offset = Take(shape_.num_elements() * static_cast<int64_t>(sizeof(float)));
-    preprocessor->Run(image->View(), shift, reinterpret_cast<float*>(data_ + packed.offset));
+    const PixelView pixels = image->ViewWithoutPadding();
+    preprocessor->Run(pixels, image->map(), shift, reinterpret_cast<float*>(data_ + packed.offset));
   } else {
     packed.offset = Take(bytes);
     CopyWindow(stored, window, data_ + packed.offset);

@@ -239,7 +239,8 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
       claim.buffer->packer->Add(i, shift, &scratch->image, &scratch->preprocessor);
     } else {
       float* const images = static_cast<float*>(claim.buffer->pixels->data());
-      scratch->preprocessor.Run(scratch->image.View(), shift,
+      const PixelView stored = scratch->image.ViewWithoutPadding();
+      scratch->preprocessor.Run(stored, scratch->image.map(), shift,
                                 images + i * options_.shape.num_elements());
     }
   }

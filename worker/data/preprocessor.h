@@ -13,6 +13,8 @@
 
 #include "common/model/image_resize.h"
 #include "common/model/network_spec.h"
+#include "kernels/cpu/image_rows.h"
+#include "kernels/packed_image.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {
@@ -66,43 +68,52 @@ class Preprocessor {
 
   // Writes [shape.height, shape.width, shape.channels] floats in [-1, 1] to `out`.
   void Run(const PixelView& image, const Shift& shift, float* out);
+  // Does the same with an image whose pixels are not in their places: `map` leads to them in
+  // `stored`. CHECKs that the map has no padding.
+  void Run(const PixelView& stored, const PixelMap& map, const Shift& shift, float* out);
   // Writes the same values to `out` as bytes b, rounded so that b * (2 / 255) - 1 is nearest to the
   // float. This is exact if the image is neither resized nor converted between grey and RGB.
   void RunToBytes(const PixelView& image, const Shift& shift, uint8_t* out);
 
  private:
-  // For each output coordinate along one axis, the two source coordinates that bilinear resizing
-  // reads, and the weight of the second.
-  struct Axis {
+  // For each row of the resized image, the rows that it lies between.
+  struct Rows {
     int in_size = 0;
-    int out_size = 0;
-    std::vector<int> low;
-    std::vector<int> high;
-    std::vector<float> weight;
+    std::vector<ResizeTap> taps;
     void Fill(int in_size, int out_size);
   };
+  // The image that is being resized.
+  struct Edited {
+    PixelView stored;
+    PixelMap map = {};
+  };
 
-  void Begin(const PixelView& image);
+  void Begin(const PixelView& stored, const PixelMap& map);
   // Writes row `y` of the input, normalised, [width, channels] floats.
-  void MakeShiftedRow(const PixelView& image, const Shift& shift, int y, float* row);
+  void MakeShiftedRow(const Shift& shift, int y, float* row);
   // Writes row `y` of the input before the shift, normalised, [width, channels] floats.
-  void MakeInputRow(const PixelView& image, int y, float* row);
+  void MakeInputRow(int y, float* row);
   // Writes row `y` of the resized image, normalised, [content width, channels] floats.
-  void MakeRow(const PixelView& image, int y, float* row);
-  // Writes row `y` of the source, resized along x only: [content width, channels] floats in 0..255.
-  // The number of channels is the smaller one of image and network.
-  void SpreadRow(const PixelView& image, int y, float* row);
+  void MakeRow(int y, float* row);
+  // Writes row `y` of the edited image, resized along x only: [content width, channels_] floats in
+  // 0..255.
+  template <typename Pixel>
+  void ResizeRow(const Pixel* pixels, int y, float* row);
 
   const InputShape shape_;
-  std::array<float, 256> normalized_;  // the normalised value of each byte
-  std::vector<float> padding_row_;     // normalised; empty without keep_aspect_ratio
-  ImageSize content_;                  // size to which the current image is resized
-  Axis y_axis_;
-  Axis x_axis_;
-  std::vector<float> source_row_;
+  std::vector<float> padding_row_;  // normalised; empty without keep_aspect_ratio
+  ImageSize content_;               // size to which the current image is resized
+  int channels_ = 0;                // the smaller number of image and network
+  Edited image_;
+  Rows rows_;
+  RowResizer columns_;
   std::vector<float> input_row_;
-  std::array<std::vector<float>, 2> spread_rows_;
-  std::array<int, 2> spread_row_y_{-1, -1};
+  std::vector<float> grey_row_;       // resized, before it becomes three channels
+  std::vector<float> grey_pixels_;    // a row of RGB pixels as grey ones
+  std::vector<uint8_t> byte_column_;  // a row of a rotated image, which is a column in memory
+  std::vector<float> float_column_;
+  std::array<std::vector<float>, 2> resized_rows_;
+  std::array<int, 2> resized_row_y_{-1, -1};
 };
 
 }  // namespace pushpull

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/worker/data/data_test_util.h"
+#include "worker/data/augment/editable_image.h"
 
 namespace pushpull {
 namespace {
@@ -138,6 +139,37 @@ TEST(PreprocessorTest, FloatsGiveTheSameAsBytes) {
                                 out.data());
         const std::vector<float> expected = Preprocess(image, shape);
         for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-6) << i;
+      }
+    }
+  }
+}
+
+// A map leads to pixels that were not moved; the result has the same bits as if they had been.
+TEST(PreprocessorTest, ReadsEditedImagesInPlace) {
+  for (const int channels : {1, 3}) {
+    for (const int out_channels : {1, 3}) {
+      for (int edits = 0; edits < 32; ++edits) {
+        SCOPED_TRACE(testing::Message()
+                     << channels << " to " << out_channels << ", edits " << edits);
+        Image image = MakeImage(31, 43, channels);
+        EditableImage edited;
+        edited.Take(&image);
+        if ((edits & 1) != 0) edited.Crop({2, 5, 20, 30});
+        if ((edits & 2) != 0) edited.MirrorColumns();
+        if ((edits & 4) != 0) edited.MirrorRows();
+        if ((edits & 8) != 0) edited.RotateCounterClockwise();
+        if ((edits & 16) != 0) {
+          edited.Floats();
+          edited.MirrorColumns();
+          edited.Crop({1, 1, 17, 18});
+        }
+        const InputShape shape = {16, 13, out_channels};
+        std::vector<float> in_place(shape.num_elements(), NAN), moved(shape.num_elements(), NAN);
+        Preprocessor preprocessor(shape);
+        const PixelView stored = edited.ViewWithoutPadding();
+        preprocessor.Run(stored, edited.map(), {}, in_place.data());
+        preprocessor.Run(edited.View(), {}, moved.data());
+        EXPECT_EQ(in_place, moved);
       }
     }
   }

@@ -90,6 +90,11 @@ PixelView EditableImage::View() {
   return Stored();
 }
 
+PixelView EditableImage::ViewWithoutPadding() {
+  if (HasPadding(map_)) Arrange();
+  return Stored();
+}
+
 PixelView EditableImage::Stored() const {
   PixelView view;
   view.height = stored_height_;

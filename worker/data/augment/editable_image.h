@@ -49,6 +49,8 @@ class EditableImage {
   // Moves the pixels to their places and returns a view of them, bytes or floats. Valid until the
   // image changes.
   PixelView View();
+  // As View, but moves the pixels only if the image has padding: map() leads to them.
+  PixelView ViewWithoutPadding();
 
   // Returns a view of the pixels as they are stored, bytes or floats; map() leads from positions in
   // the image to them. Valid until the image changes.
