@@ -263,7 +263,9 @@ absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
                                                      kImageText, ", ", kImageLabel, ")"));
     }
   }
-  PP_RETURN_IF_ERROR(DecodeImage(encoded.value(0), full_name, &example->image));
+  PP_RETURN_IF_ERROR(decoding.keep_jpeg
+                         ? DecodeAllButJpeg(encoded.value(0), full_name, &example->image)
+                         : DecodeImage(encoded.value(0), full_name, &example->image));
   example->boxes.clear();
   if (decoding.annotation == Annotation::kImageLabel) return absl::OkStatus();
   for (int i = 0; i < lists.xmin.value_size(); ++i) {

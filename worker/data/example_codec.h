@@ -36,6 +36,7 @@ struct ExampleDecoding {
   const LabelMap* label_map = nullptr;
   int num_classes = 0;  // ids above it are refused
   Annotation annotation = Annotation::kBoxes;
+  bool keep_jpeg = false;  // leave a JPEG encoded in example->image.jpeg; only its header is read
 };
 
 // Decodes the image and its annotation into *example. `name` identifies the record in messages.

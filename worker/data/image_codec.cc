@@ -6,32 +6,20 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
-
-// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
-#include <jerror.h>
-#include <jpeglib.h>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
+#include "worker/data/jpeg_codec.h"
 
 namespace pushpull {
 namespace {
 
 constexpr absl::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
-
-absl::Status CheckSize(int64_t height, int64_t width, absl::string_view name) {
-  if (height >= 1 && width >= 1 && height <= kMaxImageSide && width <= kMaxImageSide &&
-      height * width <= kMaxImagePixels) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: the image says it is %d x %d (height x width); at most %d a side and %d "
-                      "pixels are accepted",
-                      name, height, width, kMaxImageSide, kMaxImagePixels));
-}
 
 absl::Status Damaged(absl::string_view name, absl::string_view format, absl::string_view reason) {
   return absl::DataLossError(
@@ -43,6 +31,7 @@ void Resize(int height, int width, int channels, Image* image) {
   image->width = width;
   image->channels = channels;
   image->pixels.resize(size_t{1} * height * width * channels);
+  image->jpeg.clear();
 }
 
 // State for libpng's callbacks. The error handlers of libpng and libjpeg leave with longjmp, so no
@@ -99,55 +88,6 @@ bool ReadPngPixels(png_structp png, png_infop info, Image* image, PngState* stat
   return true;
 }
 
-struct JpegState {
-  jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
-  jmp_buf jump;
-  char message[JMSG_LENGTH_MAX];
-};
-
-[[noreturn]] void JpegFail(j_common_ptr info) {
-  auto* state = reinterpret_cast<JpegState*>(info->err);
-  (*info->err->format_message)(info, state->message);
-  std::longjmp(state->jump, 1);
-}
-
-// Treats warnings about lost image data as errors. Other warnings, such as extra bytes between
-// markers, are common and harmless.
-void JpegMessage(j_common_ptr info, int level) {
-  if (level >= 0) return;
-  switch (info->err->msg_code) {
-    case JWRN_HIT_MARKER:
-    case JWRN_HUFF_BAD_CODE:
-    case JWRN_JPEG_EOF:
-    case JWRN_MUST_RESYNC:
-      JpegFail(info);
-    default:
-      break;
-  }
-}
-
-void JpegOutput(j_common_ptr) {}
-
-bool ReadJpegHeader(jpeg_decompress_struct* jpeg, absl::string_view bytes, JpegState* state) {
-  if (setjmp(state->jump) != 0) return false;
-  jpeg_create_decompress(jpeg);
-  jpeg_mem_src(jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  jpeg_read_header(jpeg, TRUE);
-  return true;
-}
-
-bool ReadJpegPixels(jpeg_decompress_struct* jpeg, uint8_t* pixels, size_t row_bytes,
-                    JpegState* state) {
-  if (setjmp(state->jump) != 0) return false;
-  jpeg_start_decompress(jpeg);
-  while (jpeg->output_scanline < jpeg->output_height) {
-    JSAMPROW row = pixels + row_bytes * jpeg->output_scanline;
-    jpeg_read_scanlines(jpeg, &row, 1);
-  }
-  jpeg_finish_decompress(jpeg);
-  return true;
-}
-
 // Reads the next number of a PGM header and advances *offset. Skips white space and comments, which
 // extend from # to the end of the line. Returns -1 if there is no number or it is above 2^31.
 int64_t NextPgmNumber(absl::string_view bytes, size_t* offset) {
@@ -171,6 +111,17 @@ int64_t NextPgmNumber(absl::string_view bytes, size_t* offset) {
 
 }  // namespace
 
+absl::Status CheckImageSize(int64_t height, int64_t width, absl::string_view name) {
+  if (height >= 1 && width >= 1 && height <= kMaxImageSide && width <= kMaxImageSide &&
+      height * width <= kMaxImagePixels) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: the image says it is %d x %d (height x width); at most %d a side and %d "
+                      "pixels are accepted",
+                      name, height, width, kMaxImageSide, kMaxImagePixels));
+}
+
 absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* image) {
   PngState state{bytes.data(), bytes.size(), 0, "", {}};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, PngError, PngWarning);
@@ -185,7 +136,7 @@ absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* i
   } else {
     const int64_t height = png_get_image_height(png, info);
     const int64_t width = png_get_image_width(png, info);
-    status = CheckSize(height, width, name);
+    status = CheckImageSize(height, width, name);
     if (status.ok()) {
       const bool color = (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) != 0;
       Resize(height, width, color ? 3 : 1, image);
@@ -197,32 +148,7 @@ absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* i
 }
 
 absl::Status DecodeJpeg(absl::string_view bytes, absl::string_view name, Image* image) {
-  JpegState state{};
-  jpeg_decompress_struct jpeg{};
-  jpeg.err = jpeg_std_error(&state.manager);
-  state.manager.error_exit = JpegFail;
-  state.manager.emit_message = JpegMessage;
-  state.manager.output_message = JpegOutput;
-  absl::Status status;
-  if (!ReadJpegHeader(&jpeg, bytes, &state)) {
-    status = Damaged(name, "JPEG", state.message);
-  } else if (jpeg.num_components != 1 && jpeg.num_components != 3) {
-    status = absl::InvalidArgumentError(absl::StrCat(
-        name, ": JPEG with ", jpeg.num_components,
-        " components (CMYK?); only grey and colour (RGB, YCbCr) are supported: convert it"));
-  } else {
-    status = CheckSize(jpeg.image_height, jpeg.image_width, name);
-    if (status.ok()) {
-      jpeg.out_color_space = jpeg.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
-      Resize(jpeg.image_height, jpeg.image_width, jpeg.num_components, image);
-      const size_t row_bytes = size_t{jpeg.image_width} * jpeg.num_components;
-      if (!ReadJpegPixels(&jpeg, image->pixels.data(), row_bytes, &state)) {
-        status = Damaged(name, "JPEG", state.message);
-      }
-    }
-  }
-  jpeg_destroy_decompress(&jpeg);
-  return status;
+  return DecodeJpegPart(bytes, name, std::nullopt, image);
 }
 
 absl::Status DecodePgm(absl::string_view bytes, absl::string_view name, Image* image) {
@@ -233,7 +159,7 @@ absl::Status DecodePgm(absl::string_view bytes, absl::string_view name, Image* i
   if (width < 0 || height < 0 || max_value < 0) {
     return Damaged(name, "PGM", "the header must give width, height and largest value");
   }
-  PP_RETURN_IF_ERROR(CheckSize(height, width, name));
+  PP_RETURN_IF_ERROR(CheckImageSize(height, width, name));
   if (max_value < 1 || max_value > 255) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": PGM with largest value ", max_value,
                                                    "; 1 to 255 (8 bits) is supported"));
@@ -265,6 +191,21 @@ absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image*
   if (bytes.empty()) return absl::DataLossError(absl::StrCat(name, ": the file is empty"));
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": not a PNG, JPEG or binary PGM (P5) image by its first bytes"));
+}
+
+absl::Status DecodeAllButJpeg(std::string bytes, absl::string_view name, Image* image) {
+  if (!absl::StartsWith(bytes, "\xff\xd8")) return DecodeImage(bytes, name, image);
+  PP_RETURN_IF_ERROR(ReadJpegHeader(bytes, name, image));
+  image->pixels.clear();
+  image->jpeg = std::move(bytes);
+  image->jpeg_name = std::string(name);
+  return absl::OkStatus();
+}
+
+absl::Status DecodeIfJpeg(Image* image) {
+  if (image->jpeg.empty()) return absl::OkStatus();
+  const std::string bytes = std::move(image->jpeg);
+  return DecodeJpeg(bytes, image->jpeg_name, image);
 }
 
 }  // namespace pushpull

@@ -6,6 +6,7 @@
 #define PUSHPULL_WORKER_DATA_IMAGE_CODEC_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -27,6 +28,17 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 // decodes is not noticed. INVALID_ARGUMENT: the format or the variant of it is not supported, or
 // the image is too large.
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
+
+// Does the same, except that a JPEG stays encoded in image->jpeg, and image->pixels is empty. Its
+// header is read and checked, and gives the size; damage behind it is not noticed here.
+absl::Status DecodeAllButJpeg(std::string bytes, absl::string_view name, Image* image);
+
+// Decodes an image that DecodeAllButJpeg left encoded; does nothing with another one. DATA_LOSS: it
+// is damaged.
+absl::Status DecodeIfJpeg(Image* image);
+
+// INVALID_ARGUMENT: an image of this size is not accepted.
+absl::Status CheckImageSize(int64_t height, int64_t width, absl::string_view name);
 
 // Decode one format each; otherwise as DecodeImage. DecodePgm skips the first two bytes unread.
 absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* image);

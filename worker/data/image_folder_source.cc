@@ -188,13 +188,18 @@ std::string ImageFolderSource::describe() const {
 }
 
 absl::Status ImageFolderSource::Get(int64_t index, Example* example) const {
+  PP_RETURN_IF_ERROR(GetEncoded(index, example));
+  return DecodeIfJpeg(&example->image);
+}
+
+absl::Status ImageFolderSource::GetEncoded(int64_t index, Example* example) const {
   CHECK_GE(index, 0);
   CHECK_LT(index, size());
   const File& file = files_[index];
   const std::string path = FilePath(file);
   std::string bytes;
   PP_RETURN_IF_ERROR(ReadFile(path, &bytes));
-  PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &example->image));
+  PP_RETURN_IF_ERROR(DecodeAllButJpeg(std::move(bytes), path, &example->image));
   example->label = file.label;
   example->boxes.clear();
   return absl::OkStatus();

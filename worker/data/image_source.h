@@ -32,6 +32,10 @@ struct Image {
   int width = 0;
   int channels = 0;
   std::vector<uint8_t> pixels;
+  // If not empty, the image is still encoded: these are the bytes of its JPEG file, which messages
+  // call jpeg_name, and `pixels` is empty. Only ImageSource::GetEncoded returns such an image.
+  std::string jpeg = {};
+  std::string jpeg_name = {};
 };
 
 // The bounding box of an object. Edges are shares of the image's height and width. Boxes from an
@@ -73,6 +77,12 @@ class ImageSource {
   // the disk. DATA_LOSS or INVALID_ARGUMENT: the image cannot be decoded. NOT_FOUND: its file is
   // gone. The message names the file.
   virtual absl::Status Get(int64_t index, Example* example) const = 0;
+
+  // As Get, but an image in a JPEG file may stay encoded, so that the caller can decode only a part
+  // of it. The errors of decoding are then the caller's. The default is Get.
+  virtual absl::Status GetEncoded(int64_t index, Example* example) const {
+    return Get(index, example);
+  }
 
   // Reads and verifies all data that was not verified on opening. Blocks until done; works on the
   // pool's threads with one example per thread in memory. The error names the first bad files and

@@ -223,7 +223,7 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
   const uint64_t seed = sampler_.options().seed;
   for (int64_t i = claim.begin; i < claim.end; ++i) {
     const Sample& sample = batch.samples[i];
-    const absl::Status status = source_->Get(sample.index, &scratch->example);
+    const absl::Status status = source_->GetEncoded(sample.index, &scratch->example);
     if (!status.ok()) {
       *failed = i;
       return status;
@@ -233,6 +233,10 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
     batch.original_sizes[i] = {scratch->example.image.height, scratch->example.image.width};
     scratch->image.Take(&scratch->example.image);
     Augment(options_.augmentation, seed, sample.position, &scratch->image, &batch.boxes[i]);
+    if (const absl::Status decoded = scratch->image.Decode(); !decoded.ok()) {
+      *failed = i;
+      return decoded;
+    }
     batch.windows[i] = WindowOf(options_.shape, {scratch->image.height(), scratch->image.width()});
     const Shift shift = DrawShift(options_.augmentation, seed, sample.position);
     if (claim.buffer->packer.has_value()) {

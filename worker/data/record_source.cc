@@ -77,8 +77,8 @@ std::string RecordSource::describe() const {
                       " images, ", num_classes(), " classes");
 }
 
-absl::Status RecordSource::Read(int64_t index, Example* example,
-                                std::vector<std::string>* issues) const {
+absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* example,
+                                      std::vector<std::string>* issues) const {
   CHECK_GE(index, 0);
   CHECK_LT(index, size());
   const Record& record = records_[index];
@@ -89,15 +89,15 @@ absl::Status RecordSource::Read(int64_t index, Example* example,
   const absl::StatusOr<bool> got = reader.Next(&bytes);
   if (!got.ok()) return RecordError(number, got.status());
   const ExampleDecoding decoding{options_.label_map ? &*options_.label_map : nullptr,
-                                 options_.num_classes, options_.annotation};
+                                 options_.num_classes, options_.annotation, keep_jpeg};
   return DecodeExample(
       bytes, absl::StrCat("record ", number, " of ", file.path, " at byte ", record.offset),
       decoding, example, issues);
 }
 
-absl::Status RecordSource::Get(int64_t index, Example* example) const {
+absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const {
   std::vector<std::string> issues;
-  PP_RETURN_IF_ERROR(Read(index, example, &issues));
+  PP_RETURN_IF_ERROR(ReadRecord(index, keep_jpeg, example, &issues));
   for (const std::string& issue : issues) {
     const int number = num_logged_.load(std::memory_order_relaxed) < kMaxLogged
                            ? num_logged_.fetch_add(1, std::memory_order_relaxed)

@@ -41,14 +41,25 @@ class RecordSource final : public ImageSource {
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
   // Leaves out boxes that cannot be used (see DecodeExample) and logs the first 20 of them.
-  absl::Status Get(int64_t index, Example* example) const override;
+  absl::Status Get(int64_t index, Example* example) const override {
+    return ReadAndLog(index, /*keep_jpeg=*/false, example);
+  }
+  absl::Status GetEncoded(int64_t index, Example* example) const override {
+    return ReadAndLog(index, /*keep_jpeg=*/true, example);
+  }
   // Also logs how many boxes cannot be used.
   absl::Status Check(ThreadPool* pool) const override;
 
   // As Get, but logs nothing and adds a line to *issues for each box that cannot be used.
-  absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const;
+  absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const {
+    return ReadRecord(index, /*keep_jpeg=*/false, example, issues);
+  }
 
  private:
+  absl::Status ReadRecord(int64_t index, bool keep_jpeg, Example* example,
+                          std::vector<std::string>* issues) const;
+  absl::Status ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const;
+
   struct File {
     std::string path;
     std::unique_ptr<ReadableFile> file;

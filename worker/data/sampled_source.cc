@@ -25,6 +25,11 @@ absl::Status SampledSource::Get(int64_t index, Example* example) const {
   return source_->Get(index * n_, example);
 }
 
+absl::Status SampledSource::GetEncoded(int64_t index, Example* example) const {
+  CHECK(index >= 0 && index < size()) << index;
+  return source_->GetEncoded(index * n_, example);
+}
+
 absl::Status SampledSource::Check(ThreadPool* pool) const {
   return CheckExamples(size(), describe(), pool,
                        [this](int64_t i, Example* example) { return Get(i, example); });

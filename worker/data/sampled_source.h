@@ -25,6 +25,7 @@ class SampledSource final : public ImageSource {
   // Names n, so that an image cache of other examples does not fit.
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
+  absl::Status GetEncoded(int64_t index, Example* example) const override;
   // Reads only the examples that Get returns.
   absl::Status Check(ThreadPool* pool) const override;
 

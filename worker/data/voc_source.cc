@@ -67,11 +67,16 @@ std::string VocSource::describe() const {
 }
 
 absl::Status VocSource::Get(int64_t index, Example* example) const {
+  PP_RETURN_IF_ERROR(GetEncoded(index, example));
+  return DecodeIfJpeg(&example->image);
+}
+
+absl::Status VocSource::GetEncoded(int64_t index, Example* example) const {
   CHECK_GE(index, 0);
   CHECK_LT(index, size());
   const Entry& entry = images_[index];
-  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(*files_, entry.image_path));
-  PP_RETURN_IF_ERROR(DecodeImage(bytes, entry.image_path, &example->image));
+  PP_ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(*files_, entry.image_path));
+  PP_RETURN_IF_ERROR(DecodeAllButJpeg(std::move(bytes), entry.image_path, &example->image));
   PP_RETURN_IF_ERROR(
       CheckAnnotatedSize(entry.image_path, example->image, entry.height, entry.width));
   example->label = 0;

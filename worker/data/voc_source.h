@@ -33,6 +33,7 @@ class VocSource final : public ImageSource {
   std::string describe() const override;
   // INVALID_ARGUMENT also if the image does not have the size that its annotation gives.
   absl::Status Get(int64_t index, Example* example) const override;
+  absl::Status GetEncoded(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool) const override;
 
   // Returns one line for each box that was left out: the file, the object (from 0) and the problem.

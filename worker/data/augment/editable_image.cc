@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "glog/logging.h"
+
+#include "worker/data/jpeg_codec.h"
+
 namespace pushpull {
 
 void EditableImage::Take(Image* image) {
@@ -11,7 +15,27 @@ void EditableImage::Take(Image* image) {
   channels_ = image->channels;
   map_ = WholeImage(stored_height_, stored_width_);
   is_float_ = false;
+  status_ = absl::OkStatus();
   std::swap(bytes_, image->pixels);
+  encoded_.jpeg = std::move(image->jpeg);
+  encoded_.jpeg_name = std::move(image->jpeg_name);
+  image->jpeg.clear();
+}
+
+absl::Status EditableImage::Decode() {
+  if (encoded_.jpeg.empty()) return status_;
+  PixelWindow window = ShownPixels(map_);
+  if (window.height == 0) window = {0, 0, 1, 1};  // only padding is shown
+  std::swap(encoded_.pixels, bytes_);             // so that the memory is reused
+  const std::string bytes = std::move(encoded_.jpeg);
+  status_ = DecodeJpegPart(bytes, encoded_.jpeg_name, window, &encoded_);
+  std::swap(encoded_.pixels, bytes_);
+  encoded_.jpeg.clear();
+  stored_height_ = window.height;
+  stored_width_ = window.width;
+  MoveOrigin(window, &map_);
+  if (!status_.ok()) bytes_.assign(size_t{1} * stored_height_ * stored_width_ * channels_, 0);
+  return status_;
 }
 
 void EditableImage::Pad(int new_height, int new_width, int y, int x,
@@ -49,6 +73,7 @@ void EditableImage::ArrangeInto(const std::vector<Pixel>& from, std::vector<Pixe
 }
 
 void EditableImage::Arrange() {
+  Decode().IgnoreError();  // the caller of Decode gets it
   if (IsWholeImage(map_, stored_height_, stored_width_)) return;
   if (is_float_) {
     ArrangeInto(floats_, &float_scratch_);
@@ -92,10 +117,12 @@ PixelView EditableImage::View() {
 
 PixelView EditableImage::ViewWithoutPadding() {
   if (HasPadding(map_)) Arrange();
+  Decode().IgnoreError();  // the caller of Decode gets it
   return Stored();
 }
 
 PixelView EditableImage::Stored() const {
+  CHECK(encoded_.jpeg.empty());
   PixelView view;
   view.height = stored_height_;
   view.width = stored_width_;

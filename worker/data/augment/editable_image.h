@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "worker/data/augment/pixel_map_edits.h"
 #include "worker/data/image_source.h"
 #include "worker/data/preprocessor.h"
@@ -23,8 +25,12 @@ namespace pushpull {
 class EditableImage {
  public:
   // Takes the pixels of *image by swapping buffers: image->pixels then holds old bytes, and its
-  // memory can be reused.
+  // memory can be reused. An image that is still encoded stays so until its pixels are needed; then
+  // only those are decoded that the map leads to.
   void Take(Image* image);
+  // Decodes the image if it is still encoded. Returns the error of the decoding, whichever call
+  // needed the pixels; after an error they are black.
+  absl::Status Decode();
 
   int height() const { return map_.height; }
   int width() const { return map_.width; }
@@ -53,7 +59,7 @@ class EditableImage {
   PixelView ViewWithoutPadding();
 
   // Returns a view of the pixels as they are stored, bytes or floats; map() leads from positions in
-  // the image to them. Valid until the image changes.
+  // the image to them. Valid until the image changes. CHECKs that the image is decoded.
   PixelView Stored() const;
   const PixelMap& map() const { return map_; }
 
@@ -67,6 +73,8 @@ class EditableImage {
   int stored_width_ = 0;
   int channels_ = 0;
   PixelMap map_ = {};
+  Image encoded_;  // its `jpeg` is not empty before the image is decoded
+  absl::Status status_;
   bool is_float_ = false;
   std::vector<uint8_t> bytes_, byte_scratch_;
   std::vector<float> floats_, float_scratch_;

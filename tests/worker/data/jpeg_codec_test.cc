@@ -1,0 +1,163 @@
+#include "worker/data/jpeg_codec.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
+#include <jpeglib.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "worker/data/augment/editable_image.h"
+#include "worker/data/image_codec.h"
+
+namespace pushpull {
+namespace {
+
+struct Kind {
+  int height;
+  int width;
+  bool grey = false;
+  int h_samples = 2;  // of the brightness for each one of the colours
+  int v_samples = 2;
+  bool progressive = false;
+  int restart_rows = 0;
+};
+
+// A file of an image with smooth areas, edges and noise.
+std::string Encode(const Kind& kind) {
+  jpeg_compress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jpeg.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&jpeg);
+  unsigned char* data = nullptr;
+  unsigned long size = 0;  // NOLINT(google-runtime-int): libjpeg's type
+  jpeg_mem_dest(&jpeg, &data, &size);
+  const int channels = kind.grey ? 1 : 3;
+  jpeg.image_height = kind.height;
+  jpeg.image_width = kind.width;
+  jpeg.input_components = channels;
+  jpeg.in_color_space = kind.grey ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg_set_defaults(&jpeg);
+  if (!kind.grey) {
+    jpeg.comp_info[0].h_samp_factor = kind.h_samples;
+    jpeg.comp_info[0].v_samp_factor = kind.v_samples;
+  }
+  if (kind.progressive) jpeg_simple_progression(&jpeg);
+  jpeg.restart_in_rows = kind.restart_rows;
+  jpeg_start_compress(&jpeg, TRUE);
+  std::vector<uint8_t> row(size_t{1} * kind.width * channels);
+  uint32_t state = 1;
+  for (int y = 0; y < kind.height; ++y) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      state = state * 1664525u + 1013904223u;
+      const int smooth = static_cast<int>(i) * 2 + y * 3 + (y / 11 + static_cast<int>(i) / 31) * 90;
+      row[i] = static_cast<uint8_t>((smooth + (state >> 28)) % 256);
+    }
+    JSAMPROW pointer = row.data();
+    jpeg_write_scanlines(&jpeg, &pointer, 1);
+  }
+  jpeg_finish_compress(&jpeg);
+  std::string file(reinterpret_cast<char*>(data), size);
+  jpeg_destroy_compress(&jpeg);
+  std::free(data);
+  return file;
+}
+
+std::vector<uint8_t> Cut(const Image& image, const PixelWindow& window) {
+  std::vector<uint8_t> pixels;
+  for (int y = 0; y < window.height; ++y) {
+    const auto row =
+        image.pixels.begin() + (int64_t{window.y + y} * image.width + window.x) * image.channels;
+    pixels.insert(pixels.end(), row, row + int64_t{1} * window.width * image.channels);
+  }
+  return pixels;
+}
+
+TEST(JpegCodecTest, APartHasThePixelsOfTheWholeImage) {
+  std::vector<Kind> kinds = {{97, 131, true}, {16, 16}, {8, 200}, {200, 7}, {1, 1}, {3, 2}};
+  for (const int h : {1, 2, 4}) {
+    for (const int v : {1, 2}) {
+      kinds.push_back({97, 131, false, h, v});
+      kinds.push_back({96, 128, false, h, v, true});
+      kinds.push_back({50, 211, false, h, v, false, 1});
+    }
+  }
+  for (const Kind& kind : kinds) {
+    const std::string file = Encode(kind);
+    Image whole;
+    ASSERT_TRUE(DecodeJpeg(file, "whole", &whole).ok());
+    ASSERT_EQ(whole.height, kind.height);
+    uint32_t state = 5;
+    const auto below = [&](int end) {
+      state = state * 1664525u + 1013904223u;
+      return static_cast<int>((state >> 8) % end);
+    };
+    for (int i = 0; i < 200; ++i) {
+      PixelWindow window;
+      window.y = below(kind.height);
+      window.x = below(kind.width);
+      window.height = 1 + below(kind.height - window.y);
+      window.width = 1 + below(kind.width - window.x);
+      SCOPED_TRACE(testing::Message()
+                   << kind.height << " x " << kind.width << ", samples " << kind.h_samples << " x "
+                   << kind.v_samples << ", progressive " << kind.progressive << ", window "
+                   << window.y << " " << window.x << " " << window.height << " " << window.width);
+      Image part;
+      const absl::Status status = DecodeJpegPart(file, "part", window, &part);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(part.height, window.height);
+      ASSERT_EQ(part.width, window.width);
+      ASSERT_EQ(part.channels, whole.channels);
+      ASSERT_EQ(part.pixels, Cut(whole, window));
+    }
+  }
+}
+
+TEST(JpegCodecTest, AnEditedImageIsDecodedWhenItsPixelsAreNeeded) {
+  const std::string file = Encode({97, 131});
+  for (int edits = 0; edits < 32; ++edits) {
+    SCOPED_TRACE(edits);
+    std::vector<std::vector<float>> got;
+    for (const bool whole : {true, false}) {
+      Image image;
+      ASSERT_TRUE(DecodeAllButJpeg(file, "edited", &image).ok());
+      EXPECT_TRUE(image.pixels.empty());
+      if (whole) {
+        ASSERT_TRUE(DecodeIfJpeg(&image).ok());
+      }
+      EditableImage edited;
+      edited.Take(&image);
+      if ((edits & 1) != 0) edited.Crop({20, 31, 50, 60});
+      if ((edits & 2) != 0) edited.MirrorColumns();
+      if ((edits & 4) != 0) edited.Pad(120, 140, 3, 2, {9, 8, 7});
+      if ((edits & 8) != 0) edited.RotateCounterClockwise();
+      if ((edits & 16) != 0) edited.Crop({1, 1, 30, 30});
+      ASSERT_TRUE(edited.Decode().ok());
+      got.push_back(edited.Floats());
+    }
+    EXPECT_EQ(got[0], got[1]);
+  }
+}
+
+TEST(JpegCodecTest, DamageIsReportedByDecode) {
+  const std::string file = Encode({97, 131});
+  Image image;
+  const std::string cut = file.substr(0, file.size() / 2);
+  ASSERT_TRUE(DecodeAllButJpeg(cut, "cut.jpg", &image).ok());
+  EXPECT_EQ(image.height, 97);
+  EditableImage edited;
+  edited.Take(&image);
+  edited.Floats();
+  const absl::Status status = edited.Decode();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cut.jpg: the JPEG data"));
+  EXPECT_EQ(DecodeAllButJpeg(file.substr(0, 100), "cut.jpg", &image).code(),
+            absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace pushpull
