@@ -29,12 +29,18 @@ CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);
 
-// Returns the function that ChosenCpuIsa() selects, of one that is compiled for each.
+// Returns the function that ChosenCpuIsa() selects, of one that is compiled for each. Callers use
+// the macro below.
 template <typename Function>
 Function* ForChosenCpuIsa(Function* avx2, Function* avx512) {
   return ChosenCpuIsa() == CpuIsa::kAvx2 ? avx2 : avx512;
 }
 
 }  // namespace pushpull
+
+// The function of this name for ChosenCpuIsa(), of one in each namespace that Highway compiles
+// (HWY_NAMESPACE). A name with template arguments may contain commas.
+#define PUSHPULL_FOR_CHOSEN_ISA(...) \
+  ::pushpull::ForChosenCpuIsa(N_AVX2::__VA_ARGS__, N_AVX3::__VA_ARGS__)
 
 #endif  // PUSHPULL_COMMON_BASE_CPU_ISA_H_

@@ -1,7 +1,5 @@
 #include "common/base/thread_pool.h"
 
-#include <immintrin.h>
-
 #include "glog/logging.h"
 
 namespace pushpull {
@@ -12,11 +10,20 @@ namespace {
 // scheduler's time slice.
 constexpr int kSpins = 1000;
 
+// Tells the CPU that this thread waits in a loop.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 template <typename Done>
 bool Spin(Done done) {
   for (int i = 0; i < kSpins; ++i) {
     if (done()) return true;
-    _mm_pause();
+    Pause();
   }
   return false;
 }

@@ -1,11 +1,21 @@
 // Tested by tests/common/optimizer/apply_pass_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "common/optimizer/apply_kernels.h"
 
 #include <cstring>
 
+#include "common/base/cpu_isa.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/optimizer/apply_kernels.cc"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "common/optimizer/lanes.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 // A source whose elements can be read as floats, at any byte alignment.
@@ -15,12 +25,12 @@ struct FloatSource {
 };
 
 // Loads 8 elements; lanes from count on are zero.
-__m256 LoadSource(const FloatSource& source, int64_t element, int count) {
+Lanes LoadSource(const FloatSource& source, int64_t element, int count) {
   const char* const from = source.data + element * sizeof(float);
-  if (count >= kLanes) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  if (count >= kLanes) return LoadUnaligned(reinterpret_cast<const float*>(from));
   alignas(32) float lanes[kLanes] = {};
   std::memcpy(lanes, from, count * sizeof(float));
-  return _mm256_load_ps(lanes);
+  return Load(lanes);
 }
 
 // Computes out[i] = r_0 * s_0[i], or with `add` out[i] = fma(r_0, s_0[i], out[i]), then adds the
@@ -28,38 +38,36 @@ __m256 LoadSource(const FloatSource& source, int64_t element, int count) {
 template <bool add>
 void AverageFloats(absl::Span<const FloatSource> sources, int count, float* out) {
   constexpr int kUnroll = 4;
-  const auto begin_sum = [&](int i, __m256 value) {
-    const __m256 ratio = _mm256_set1_ps(sources[0].ratio);
-    if constexpr (add) return _mm256_fmadd_ps(ratio, value, _mm256_load_ps(out + i));
-    return _mm256_mul_ps(ratio, value);
+  const auto begin_sum = [&](int i, Lanes value) HWY_ATTR {
+    const Lanes ratio = Broadcast(sources[0].ratio);
+    if constexpr (add) return Fma(ratio, value, Load(out + i));
+    return ratio * value;
   };
   int i = 0;
   for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
-    __m256 sum[kUnroll];
+    Lanes sum[kUnroll];
     for (int u = 0; u < kUnroll; ++u) {
       const int at = i + u * kLanes;
       sum[u] = begin_sum(at, LoadSource(sources[0], at, kLanes));
     }
     for (const FloatSource& source : sources.subspan(1)) {
-      const __m256 ratio = _mm256_set1_ps(source.ratio);
+      const Lanes ratio = Broadcast(source.ratio);
       for (int u = 0; u < kUnroll; ++u) {
-        sum[u] = _mm256_fmadd_ps(ratio, LoadSource(source, i + u * kLanes, kLanes), sum[u]);
+        sum[u] = Fma(ratio, LoadSource(source, i + u * kLanes, kLanes), sum[u]);
       }
     }
-    for (int u = 0; u < kUnroll; ++u) _mm256_store_ps(out + i + u * kLanes, sum[u]);
+    for (int u = 0; u < kUnroll; ++u) Store(sum[u], out + i + u * kLanes);
   }
   for (; i < count; i += kLanes) {
     const int left = count - i;
-    __m256 sum = begin_sum(i, LoadSource(sources[0], i, left));
+    Lanes sum = begin_sum(i, LoadSource(sources[0], i, left));
     for (const FloatSource& source : sources.subspan(1)) {
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(source.ratio), LoadSource(source, i, left), sum);
+      sum = Fma(Broadcast(source.ratio), LoadSource(source, i, left), sum);
     }
-    _mm256_store_ps(out + i, sum);
+    Store(sum, out + i);
   }
-  if (i % (2 * kLanes) != 0) _mm256_store_ps(out + i, _mm256_setzero_ps());
+  if (i % (2 * kLanes) != 0) Store(Broadcast(0), out + i);
 }
-
-}  // namespace
 
 void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out) {
   // Encoded sources are decoded into a few buffers that stay in the first cache. When all are in
@@ -88,14 +96,14 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
 
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to) {
-  const __m256 rate = _mm256_set1_ps(one_minus_decay);
+  const Lanes rate = Broadcast(one_minus_decay);
   const bool replaces = one_minus_decay == 1.0f;
-  ForEachGroup(count, [&](int i, int remaining) {
+  ForEachGroup(count, [&](int i, int remaining) HWY_ATTR {
     const Writer writer{remaining};
-    const __m256 v = _mm256_load_ps(from.weights + at + i);
-    const __m256 s = _mm256_load_ps(statistic + i);
+    const Lanes v = Load(from.weights + at + i);
+    const Lanes s = Load(statistic + i);
     // Where v becomes s, it is copied: the sum v + (s - v) would add a rounding error.
-    const __m256 updated = replaces ? s : _mm256_fmadd_ps(rate, _mm256_sub_ps(s, v), v);
+    const Lanes updated = replaces ? s : Fma(rate, s - v, v);
     writer.Store(to.weights + at + i, updated);
     if (to.ema != nullptr) writer.Store(to.ema + at + i, updated);
   });
@@ -103,16 +111,39 @@ void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t a
 
 double SquaredNormRun(const float* gradient, const float* weights, float l2_weight,
                       float multiplier, int count) {
-  const __m256 l2 = _mm256_set1_ps(l2_weight);
-  const __m256 scale = _mm256_set1_ps(multiplier);
+  const Lanes l2 = Broadcast(l2_weight);
+  const Lanes scale = Broadcast(multiplier);
   SquareSum sum;
   for (int i = 0; i < count; i += kLanes) {
-    const __m256 g = _mm256_fmadd_ps(l2, _mm256_load_ps(weights + i), _mm256_load_ps(gradient + i));
-    sum.Add(_mm256_mul_ps(g, scale), count - i);
+    const Lanes g = Fma(l2, Load(weights + i), Load(gradient + i));
+    sum.Add(g * scale, count - i);
   }
   return sum.Total();
 }
 
-void StoreFence() { _mm_sfence(); }
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out) {
+  PUSHPULL_FOR_CHOSEN_ISA(AverageRun)(sources, count, out);
+}
+
+void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
+                        const ConstStateVectors& from, const StateVectors& to) {
+  PUSHPULL_FOR_CHOSEN_ISA(MovingStatisticRun)(statistic, one_minus_decay, at, count, from, to);
+}
+
+double SquaredNormRun(const float* gradient, const float* weights, float l2_weight,
+                      float multiplier, int count) {
+  return PUSHPULL_FOR_CHOSEN_ISA(SquaredNormRun)(gradient, weights, l2_weight, multiplier, count);
+}
+
+void StoreFence() { hwy::FlushStream(); }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,70 +1,175 @@
-// Eight float32 elements at a time, with AVX2 and FMA: what the kernels of this folder share. Every
-// operation except SquareSum rounds the same in any lane, so the result does not depend on how a
-// vector is cut into runs. For kernels only; not for headers that others include.
-#ifndef PUSHPULL_COMMON_OPTIMIZER_LANES_H_
+// Eight float32 elements at a time: what the kernels of this folder share. Every operation except
+// SquareSum rounds the same in any lane and for each instruction set, so the result depends neither
+// on how a vector is cut into runs nor on the CPU. For kernels only; not for headers that others
+// include. A kernel is compiled once per instruction set: it includes this header after Highway's
+// foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once for each.
+#if defined(PUSHPULL_COMMON_OPTIMIZER_LANES_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PUSHPULL_COMMON_OPTIMIZER_LANES_H_
+#undef PUSHPULL_COMMON_OPTIMIZER_LANES_H_
+#else
 #define PUSHPULL_COMMON_OPTIMIZER_LANES_H_
+#endif
 
-#include <immintrin.h>
+#include <algorithm>
 
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 
-// +, -, * and / work element by element and round once each (-ffp-contract=off).
-using Lanes = __m256;
+namespace hn = hwy::HWY_NAMESPACE;
+
 inline constexpr int kLanes = 8;
 
-inline Lanes Broadcast(float value) { return _mm256_set1_ps(value); }
-// Returns a * b + c, rounded once.
-inline Lanes Fma(Lanes a, Lanes b, Lanes c) { return _mm256_fmadd_ps(a, b, c); }
-// Returns c - a * b, rounded once.
-inline Lanes FmaNegated(Lanes a, Lanes b, Lanes c) { return _mm256_fnmadd_ps(a, b, c); }
-inline Lanes Sqrt(Lanes a) { return _mm256_sqrt_ps(a); }
+using LaneTag = hn::CappedTag<float, kLanes>;
+using LaneVector = hn::Vec<LaneTag>;
+constexpr int kVectorLanes = std::min<int>(HWY_LANES(float), kLanes);
+constexpr int kVectors = kLanes / kVectorLanes;
 
-// Returns a mask of all ones in the lanes below count.
-inline Lanes LaneMask(int count) {
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+// Eight floats, in as many vectors as that takes. +, -, * and / work element by element and round
+// once each.
+struct Lanes {
+  LaneVector vectors[kVectors];
+};
+
+// Returns f(a's vector, b's vector, ...) for each vector of its arguments.
+template <typename F, typename... Arguments>
+HWY_INLINE Lanes PerVector(F f, const Arguments&... arguments) {
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = f(arguments.vectors[v]...);
+  return result;
+}
+
+#define PUSHPULL_PER_VECTOR [](auto... v) HWY_ATTR __attribute__((always_inline))
+
+HWY_INLINE Lanes operator+(const Lanes& a, const Lanes& b) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::Add(v...); }, a, b);
+}
+HWY_INLINE Lanes operator-(const Lanes& a, const Lanes& b) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::Sub(v...); }, a, b);
+}
+HWY_INLINE Lanes operator*(const Lanes& a, const Lanes& b) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::Mul(v...); }, a, b);
+}
+HWY_INLINE Lanes operator/(const Lanes& a, const Lanes& b) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::Div(v...); }, a, b);
+}
+HWY_INLINE Lanes Sqrt(const Lanes& a) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::Sqrt(v...); }, a);
+}
+// Returns a * b + c, rounded once.
+HWY_INLINE Lanes Fma(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::MulAdd(v...); }, a, b, c);
+}
+// Returns c - a * b, rounded once.
+HWY_INLINE Lanes FmaNegated(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return PerVector(
+      PUSHPULL_PER_VECTOR { return hn::NegMulAdd(v...); }, a, b, c);
+}
+
+#undef PUSHPULL_PER_VECTOR
+
+HWY_INLINE Lanes Broadcast(float value) {
+  Lanes result;
+  for (auto& vector : result.vectors) vector = hn::Set(LaneTag(), value);
+  return result;
+}
+// p is 32-byte aligned.
+HWY_INLINE Lanes Load(const float* p) {
+  Lanes result;
+  for (int v = 0; v < kVectors; ++v) {
+    result.vectors[v] = hn::Load(LaneTag(), p + v * kVectorLanes);
+  }
+  return result;
+}
+HWY_INLINE Lanes LoadUnaligned(const float* p) {
+  Lanes result;
+  for (int v = 0; v < kVectors; ++v) {
+    result.vectors[v] = hn::LoadU(LaneTag(), p + v * kVectorLanes);
+  }
+  return result;
+}
+// p is 32-byte aligned.
+HWY_INLINE void Store(const Lanes& value, float* p) {
+  for (int v = 0; v < kVectors; ++v) {
+    hn::Store(value.vectors[v], LaneTag(), p + v * kVectorLanes);
+  }
+}
+
+// Returns `value` with zeros in the lanes from `count` on.
+HWY_INLINE Lanes FirstLanes(const Lanes& value, int count) {
+  Lanes result;
+  for (int v = 0; v < kVectors; ++v) {
+    const int here = std::clamp(count - v * kVectorLanes, 0, kVectorLanes);
+    result.vectors[v] = hn::IfThenElseZero(hn::FirstN(LaneTag(), here), value.vectors[v]);
+  }
+  return result;
 }
 
 // Stores results and zeroes the lanes past the end. Every result is stored here, so that the choice
 // to bypass the caches is made in one place.
 struct Writer {
   int remaining;  // elements left in the run, this group included
-  void Store(float* to, Lanes value) const {
-    if (remaining < kLanes) value = _mm256_and_ps(value, LaneMask(remaining));
-    _mm256_stream_ps(to, value);
+  HWY_INLINE void Store(float* to, Lanes value) const {
+    if (remaining < kLanes) value = FirstLanes(value, remaining);
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Stream(value.vectors[v], LaneTag(), to + v * kVectorLanes);
+    }
   }
 };
 
 // Calls body(i, remaining) for each group of 8 elements up to count rounded up to a multiple of 16.
 // A group that is all padding has remaining <= 0.
 template <typename Body>
-inline void ForEachGroup(int count, Body body) {
+HWY_INLINE void ForEachGroup(int count, Body body) {
   const int padded = (count + 15) / 16 * 16;
   for (int i = 0; i < padded; i += kLanes) body(i, count - i);
 }
 
-// Sums squares in double, in an order that depends only on the number of Add calls.
+// Sums squares in double, in an order that depends only on the number of Add calls. The square of a
+// float is exact in double.
 class SquareSum {
  public:
+  HWY_INLINE SquareSum() {
+    for (auto& sum : sums_) sum = hn::Zero(Tag());
+  }
   // Adds the squares of the first `remaining` lanes, or of all if there are more.
-  void Add(Lanes x, int remaining) {
-    if (remaining < kLanes) x = _mm256_and_ps(x, LaneMask(remaining));
-    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-    const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-    low_ = _mm256_fmadd_pd(a, a, low_);
-    high_ = _mm256_fmadd_pd(b, b, high_);
+  HWY_INLINE void Add(Lanes x, int remaining) {
+    if (remaining < kLanes) x = FirstLanes(x, remaining);
+    for (int v = 0; v < kVectors; ++v) {
+      AddTo(sums_[2 * v], hn::LowerHalf(Half(), x.vectors[v]));
+      AddTo(sums_[2 * v + 1], hn::UpperHalf(Half(), x.vectors[v]));
+    }
   }
   double Total() const {
-    alignas(32) double lanes[4];
-    _mm256_store_pd(lanes, _mm256_add_pd(low_, high_));
-    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    constexpr int kStep = kVectorLanes / 2;
+    HWY_ALIGN double lanes[kLanes];
+    for (int s = 0; s < 2 * kVectors; ++s) hn::Store(sums_[s], Tag(), lanes + s * kStep);
+    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
+           ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
   }
 
  private:
-  __m256d low_ = _mm256_setzero_pd();
-  __m256d high_ = _mm256_setzero_pd();
+  using Half = hn::Half<LaneTag>;
+  using Tag = hn::Rebind<double, Half>;
+  static HWY_INLINE void AddTo(hn::Vec<Tag>& sum, hn::Vec<Half> floats) {
+    const auto x = hn::PromoteTo(Tag(), floats);
+    sum = hn::MulAdd(x, x, sum);
+  }
+
+  hn::Vec<Tag> sums_[2 * kVectors];
 };
 
+}  // namespace HWY_NAMESPACE
 }  // namespace pushpull
+HWY_AFTER_NAMESPACE();
 
 #endif  // PUSHPULL_COMMON_OPTIMIZER_LANES_H_

@@ -245,8 +245,7 @@ void DepthwiseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const fl
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
   const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
   const BackwardFinisher<T>* wanted = dx.dz != nullptr ? &finisher : nullptr;
-  ForChosenCpuIsa(N_AVX2::RunTasks<T>, N_AVX3::RunTasks<T>)(shape, plan, x, weights, dy, wanted,
-                                                            pool);
+  PUSHPULL_FOR_CHOSEN_ISA(RunTasks<T>)(shape, plan, x, weights, dy, wanted, pool);
   // Adds the weight gradients of all groups, in order.
   for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
     AddRows(plan.partial + tap * plan.padded_channels, plan.tiling.groups, plan.partial_floats,

@@ -192,7 +192,7 @@ void DepthwiseForward(const ConvolutionShape& shape, const Lazy<T>& x, const flo
   Arena arena(workspace);
   const DepthwiseForwardPlan plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
-  ForChosenCpuIsa(N_AVX2::RunTasks<T>, N_AVX3::RunTasks<T>)(shape, plan, x, weights, y, pool);
+  PUSHPULL_FOR_CHOSEN_ISA(RunTasks<T>)(shape, plan, x, weights, y, pool);
   if (statistics.mean == nullptr) return;
   const Shape out = shape.out();
   CombineStatistics(plan.sums, plan.tiling.group_samples * out.h * out.w, out.rows(), out.c,

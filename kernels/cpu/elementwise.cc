@@ -154,24 +154,23 @@ struct PoolPlan {
 
 template <typename T>
 void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::ApplyValue<T>, N_AVX3::ApplyValue<T>)(x, coefficients, out, pool);
+  PUSHPULL_FOR_CHOSEN_ISA(ApplyValue<T>)(x, coefficients, out, pool);
 }
 
 template <typename T>
 void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
                    const GradientCoefficients& coefficients, T* out, ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::ApplyGradient<T>, N_AVX3::ApplyGradient<T>)(shape, dy, coefficients, out,
-                                                                      pool);
+  PUSHPULL_FOR_CHOSEN_ISA(ApplyGradient<T>)(shape, dy, coefficients, out, pool);
 }
 
 template <typename T>
 void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
                  const GradientCoefficients& coefficients, float* out) {
-  ForChosenCpuIsa(N_AVX2::SumGradient<T>, N_AVX3::SumGradient<T>)(shape, dy, coefficients, out);
+  PUSHPULL_FOR_CHOSEN_ISA(SumGradient<T>)(shape, dy, coefficients, out);
 }
 
 void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out) {
-  ForChosenCpuIsa(N_AVX2::AddRows, N_AVX3::AddRows)(from, rows, stride, channels, out);
+  PUSHPULL_FOR_CHOSEN_ISA(AddRows)(from, rows, stride, channels, out);
 }
 
 int64_t PoolWorkspaceBytes(const Shape& shape) {
@@ -182,7 +181,7 @@ int64_t PoolWorkspaceBytes(const Shape& shape) {
 
 template <typename T>
 void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, ThreadPool* pool) {
-  ForChosenCpuIsa(N_AVX2::PoolForward<T>, N_AVX3::PoolForward<T>)(x, coefficients, y, pool);
+  PUSHPULL_FOR_CHOSEN_ISA(PoolForward<T>)(x, coefficients, y, pool);
 }
 
 template <typename T>
@@ -193,8 +192,7 @@ void PoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
   const PoolPlan plan(x.shape, &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, x.shape.c);
   const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
-  ForChosenCpuIsa(N_AVX2::SpreadGradient<T>, N_AVX3::SpreadGradient<T>)(x.shape, dy, finisher,
-                                                                        plan.rows, pool);
+  PUSHPULL_FOR_CHOSEN_ISA(SpreadGradient<T>)(x.shape, dy, finisher, plan.rows, pool);
   if (x.batch_norm != nullptr) {
     CombineGradients(plan.sums, *x.batch_norm, x.shape.c, dx.dbeta, dx.dgamma, pool);
   }

@@ -432,7 +432,7 @@ void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloa
 
 void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,
               int64_t rows, Bfloat16* to) {
-  ForChosenCpuIsa(N_AVX2::PairRows, N_AVX3::PairRows)(panels, from, block_rows, first, rows, to);
+  PUSHPULL_FOR_CHOSEN_ISA(PairRows)(panels, from, block_rows, first, rows, to);
 }
 
 }  // namespace pushpull

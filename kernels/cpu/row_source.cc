@@ -218,15 +218,15 @@ void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, 
 template <typename T>
 void ValueRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
                         int64_t out_first) const {
-  ForChosenCpuIsa(N_AVX2::PackValues<T>, N_AVX3::PackValues<T>)(
-      this->panels_, x_, coefficients_, first, rows, out, out_rows, out_first);
+  PUSHPULL_FOR_CHOSEN_ISA(PackValues<T>)
+  (this->panels_, x_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
 template <typename T>
 void GradientRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
                            int64_t out_first) const {
-  ForChosenCpuIsa(N_AVX2::PackGradients<T>, N_AVX3::PackGradients<T>)(
-      this->panels_, dy_, coefficients_, first, rows, out, out_rows, out_first);
+  PUSHPULL_FOR_CHOSEN_ISA(PackGradients<T>)
+  (this->panels_, dy_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
 template <typename T>

@@ -123,15 +123,13 @@ namespace pushpull {
 template <typename T>
 void ForwardFinisher<T>::Finish(const Panel& panel, int64_t first_row, int64_t rows,
                                 const float* tile, int64_t block) const {
-  ForChosenCpuIsa(N_AVX2::FinishForward<T>, N_AVX3::FinishForward<T>)(tensors_, panel, first_row,
-                                                                      rows, tile, block);
+  PUSHPULL_FOR_CHOSEN_ISA(FinishForward<T>)(tensors_, panel, first_row, rows, tile, block);
 }
 
 template <typename T>
 void BackwardFinisher<T>::FinishRows(const TileSpan& span, int64_t first_row, int64_t rows,
                                      const float* tile, int64_t block, Store store) const {
-  ForChosenCpuIsa(N_AVX2::FinishBackward<T>, N_AVX3::FinishBackward<T>)(tensors_, span, first_row,
-                                                                        rows, tile, block, store);
+  PUSHPULL_FOR_CHOSEN_ISA(FinishBackward<T>)(tensors_, span, first_row, rows, tile, block, store);
 }
 
 template class ForwardFinisher<float>;

@@ -169,21 +169,19 @@ namespace pushpull {
 
 void WeightOperand::Pack(const Panel& panel, float* to) const {
   if (role == Role::kForward) {
-    return ForChosenCpuIsa(N_AVX2::PackColumns, N_AVX3::PackColumns)(weights, inner(), out, panel,
-                                                                     to);
+    return PUSHPULL_FOR_CHOSEN_ISA(PackColumns)(weights, inner(), out, panel, to);
   }
   for (int64_t tap = 0; tap < taps; ++tap) {
-    ForChosenCpuIsa(N_AVX2::TransposePanel, N_AVX3::TransposePanel)(
-        weights + (tap * in + panel.start) * out, panel, out, to + tap * out * panel.width);
+    PUSHPULL_FOR_CHOSEN_ISA(TransposePanel)
+    (weights + (tap * in + panel.start) * out, panel, out, to + tap * out * panel.width);
   }
 }
 
 void WeightOperand::Pack(const Panel& panel, Bfloat16* to) const {
   if (role == Role::kForward) {
-    return ForChosenCpuIsa(N_AVX2::PackColumnPairs, N_AVX3::PackColumnPairs)(weights, inner(), out,
-                                                                             panel, to);
+    return PUSHPULL_FOR_CHOSEN_ISA(PackColumnPairs)(weights, inner(), out, panel, to);
   }
-  ForChosenCpuIsa(N_AVX2::TransposePanelPairs, N_AVX3::TransposePanelPairs)(*this, panel, to);
+  PUSHPULL_FOR_CHOSEN_ISA(TransposePanelPairs)(*this, panel, to);
 }
 
 }  // namespace pushpull

@@ -1,8 +1,6 @@
 // Tested by tests/worker/client/error_feedback_test.cc.
 #include "worker/client/error_feedback.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +9,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kLanes = 8;
 // Elements that are decoded at a time, into memory that stays in the first cache.
 constexpr int64_t kPage = 1024;
 
@@ -23,25 +20,14 @@ float WithSignOf(float statistic, float sum) {
 }
 
 void Add(const float* a, const float* b, int64_t count, float* sum) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
-  }
-  for (; i < count; ++i) sum[i] = a[i] + b[i];
+  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
 // residual[i] = gradient[i] + before[i] - sent[i], or zero if that is not finite. The difference of
 // a value with itself is zero only for finite values.
 void Subtract(const float* gradient, const float* before, const float* sent, int64_t count,
               float* residual) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(gradient + i), _mm256_loadu_ps(before + i));
-    const __m256 rest = _mm256_sub_ps(sum, _mm256_loadu_ps(sent + i));
-    const __m256 finite = _mm256_cmp_ps(_mm256_sub_ps(rest, rest), _mm256_setzero_ps(), _CMP_EQ_OQ);
-    _mm256_storeu_ps(residual + i, _mm256_and_ps(rest, finite));
-  }
-  for (; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const float rest = (gradient[i] + before[i]) - sent[i];
     residual[i] = rest - rest == 0.0f ? rest : 0.0f;
   }

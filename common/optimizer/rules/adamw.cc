@@ -1,4 +1,5 @@
 // Tested by tests/common/optimizer/optimizer_golden_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 // clang-format off
 // AdamW: torch.optim.AdamW without amsgrad, after Loshchilov and Hutter, 2019 (arXiv:1711.05101).
 // Unlike in adam.cc, epsilon is added to the corrected root. Slots m and v.
@@ -13,10 +14,18 @@
 #include <cmath>
 #include <memory>
 
+#include "common/base/cpu_isa.h"
 #include "common/optimizer/rules/all_rules.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/optimizer/rules/adamw.cc"
+#include "hwy/foreach_target.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "common/optimizer/rules/elementwise_update.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 struct AdamWStep {
@@ -33,7 +42,7 @@ struct AdamWStep {
     return step;
   }
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     Lanes& m = slots[0];
     Lanes& v = slots[1];
     m = Fma(g - m, one_minus_beta1, m);
@@ -42,24 +51,37 @@ struct AdamWStep {
   }
 };
 
+std::unique_ptr<const StepUpdate> AtStep(const config::AdamWOptimizer& config, uint64_t step,
+                                         float learning_rate) {
+  const auto rounded = [](double x) { return Broadcast(static_cast<float>(x)); };
+  const double beta1 = config.beta1();
+  const double beta2 = config.beta2();
+  const double t = static_cast<double>(step);
+  return MakeElementwise(AdamWStep{.one_minus_beta1 = rounded(1 - beta1),
+                                   .one_minus_beta2 = rounded(1 - beta2),
+                                   .epsilon = Broadcast(config.epsilon()),
+                                   .rate = rounded(learning_rate / (1 - std::pow(beta1, t))),
+                                   .v_scale = rounded(1 / (1 - std::pow(beta2, t))),
+                                   .decay = rounded(double{learning_rate} * config.weight_decay()),
+                                   .decays_all = config.decay_all_variables()});
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
+
 class AdamW final : public OptimizerRule {
  public:
   explicit AdamW(const config::AdamWOptimizer& config)
       : OptimizerRule({{"AdamW"}, {"AdamW_1"}}), config_(config) {}
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t step, float learning_rate) const override {
-    const auto rounded = [](double x) { return Broadcast(static_cast<float>(x)); };
-    const double beta1 = config_.beta1();
-    const double beta2 = config_.beta2();
-    const double t = static_cast<double>(step);
-    return MakeElementwise(
-        AdamWStep{.one_minus_beta1 = rounded(1 - beta1),
-                  .one_minus_beta2 = rounded(1 - beta2),
-                  .epsilon = Broadcast(config_.epsilon()),
-                  .rate = rounded(learning_rate / (1 - std::pow(beta1, t))),
-                  .v_scale = rounded(1 / (1 - std::pow(beta2, t))),
-                  .decay = rounded(double{learning_rate} * config_.weight_decay()),
-                  .decays_all = config_.decay_all_variables()});
+    return PUSHPULL_FOR_CHOSEN_ISA(AtStep)(config_, step, learning_rate);
   }
 
  private:
@@ -73,3 +95,4 @@ RulePointer MakeRule(const config::AdamWOptimizer& config) {
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,4 +1,5 @@
 // Tested by tests/common/optimizer/optimizer_golden_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 // clang-format off
 // Delayed Nesterov momentum: Liu et al., 2024 (arXiv:2401.09135), the algorithm "Delayed Nesterov
 // Update" with momentum activation c = 0. Slots m, the momentum, and s, the sum of this period.
@@ -15,17 +16,25 @@
 // clang-format on
 #include <memory>
 
+#include "common/base/cpu_isa.h"
 #include "common/optimizer/rules/all_rules.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/optimizer/rules/delayed_nesterov.cc"
+#include "hwy/foreach_target.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "common/optimizer/rules/elementwise_update.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 struct StepWithinPeriod {
   static constexpr int kSlots = 2;
   Lanes share, rate;  // share: 1 / n
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     const Lanes part = g * share;
     slots[1] = slots[1] + part;
     return FmaNegated(rate, part, w);
@@ -36,7 +45,7 @@ struct StepThatEndsAPeriod {
   static constexpr int kSlots = 2;
   Lanes share, rate, momentum;
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     const Lanes part = g * share;
     Lanes& m = slots[0];
     m = Fma(m, momentum, slots[1] + part);
@@ -44,6 +53,23 @@ struct StepThatEndsAPeriod {
     return FmaNegated(rate, Fma(m, momentum, part), w);
   }
 };
+
+std::unique_ptr<const StepUpdate> AtStep(float momentum, uint32_t momentum_every, uint64_t step,
+                                         float learning_rate) {
+  const Lanes share = Broadcast(static_cast<float>(1.0 / momentum_every));
+  const Lanes rate = Broadcast(learning_rate);
+  if (step % momentum_every != 0) return MakeElementwise(StepWithinPeriod{share, rate});
+  return MakeElementwise(StepThatEndsAPeriod{share, rate, Broadcast(momentum)});
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
 
 class DelayedNesterov final : public OptimizerRule {
  public:
@@ -53,10 +79,7 @@ class DelayedNesterov final : public OptimizerRule {
         momentum_every_(momentum_every) {}
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t step, float learning_rate) const override {
-    const Lanes share = Broadcast(static_cast<float>(1.0 / momentum_every_));
-    const Lanes rate = Broadcast(learning_rate);
-    if (step % momentum_every_ != 0) return MakeElementwise(StepWithinPeriod{share, rate});
-    return MakeElementwise(StepThatEndsAPeriod{share, rate, Broadcast(momentum_)});
+    return PUSHPULL_FOR_CHOSEN_ISA(AtStep)(momentum_, momentum_every_, step, learning_rate);
   }
 
  private:
@@ -71,3 +94,4 @@ RulePointer MakeDelayedNesterovRule(float momentum, uint32_t momentum_every) {
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,6 +1,6 @@
 // clang-format off
-// The loop that all optimizers of this folder share; included by their .cc files only. An optimizer
-// gives a small struct with the constants of its step, for example
+// The loop that all optimizers of this folder share; included by their .cc files only, once per
+// instruction set (common/optimizer/lanes.h). An optimizer gives a small struct with the constants of its step, for example
 //
 //   struct MomentumStep {
 //     static constexpr int kSlots = 1;
@@ -18,8 +18,12 @@
 //   gradient   g  = fma(l2_weight, w, averaged gradient) * multiplier * clip      left to right
 //   EMA        e' = fma(w' - e, one_minus_ema_decay, e)
 // clang-format on
-#ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
+#if defined(PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
+#undef PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
+#else
 #define PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_
+#endif
 
 #include <algorithm>
 #include <array>
@@ -28,7 +32,9 @@
 #include "common/optimizer/lanes.h"
 #include "common/optimizer/rules/optimizer_rule.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 
 // Makes g of the averaged gradient and the weight.
 struct GradientScale {
@@ -36,7 +42,9 @@ struct GradientScale {
       : l2(Broadcast(run.variable->l2_weight)),
         multiplier(Broadcast(run.variable->learning_rate_multiplier)),
         clip(Broadcast(run.clip)) {}
-  Lanes Apply(Lanes average, Lanes w) const { return Fma(l2, w, average) * multiplier * clip; }
+  HWY_INLINE Lanes Apply(Lanes average, Lanes w) const {
+    return Fma(l2, w, average) * multiplier * clip;
+  }
 
   const Lanes l2, multiplier, clip;
 };
@@ -82,16 +90,16 @@ class ElementwiseUpdate : public StepUpdate {
       slots_to[s] = run.to.slots[s] + run.at;
     }
     ForEachGroup(
-        run.count, [&](int i, int remaining) __attribute__((always_inline)) {
+        run.count, [&](int i, int remaining) HWY_ATTR __attribute__((always_inline)) {
           const Writer writer{remaining};
           Lanes slots[std::max(Step::kSlots, 1)];
-          for (int s = 0; s < Step::kSlots; ++s) slots[s] = _mm256_load_ps(slots_from[s] + i);
-          Lanes w = _mm256_load_ps(w_from + i);
-          w = step(w, scale.Apply(_mm256_load_ps(gradient + i), w), slots);
+          for (int s = 0; s < Step::kSlots; ++s) slots[s] = Load(slots_from[s] + i);
+          Lanes w = Load(w_from + i);
+          w = step(w, scale.Apply(Load(gradient + i), w), slots);
           for (int s = 0; s < Step::kSlots; ++s) writer.Store(slots_to[s] + i, slots[s]);
           writer.Store(w_to + i, w);
           if constexpr (kEma) {
-            const Lanes e = _mm256_load_ps(e_from + i);
+            const Lanes e = Load(e_from + i);
             writer.Store(e_to + i, Fma(w - e, one_minus_ema_decay, e));
           }
         });
@@ -105,6 +113,8 @@ std::unique_ptr<const StepUpdate> MakeElementwise(const Step& step) {
   return std::make_unique<ElementwiseUpdate<Step>>(step);
 }
 
+}  // namespace HWY_NAMESPACE
 }  // namespace pushpull
+HWY_AFTER_NAMESPACE();
 
 #endif  // PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_

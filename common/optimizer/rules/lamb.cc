@@ -1,4 +1,5 @@
 // Tested by tests/common/optimizer/optimizer_golden_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 // clang-format off
 // LAMB: You et al., 2020 (arXiv:1904.00962), Algorithm 2 with phi(x) = x. Slots m and v. The norms
 // are taken over a whole variable.
@@ -16,10 +17,18 @@
 #include <cmath>
 #include <memory>
 
+#include "common/base/cpu_isa.h"
 #include "common/optimizer/rules/all_rules.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/optimizer/rules/lamb.cc"
+#include "hwy/foreach_target.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "common/optimizer/rules/elementwise_update.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 struct LambStep {
@@ -48,7 +57,7 @@ struct LambStep {
   }
 
   // Makes m' and v' of the slots and returns u.
-  Lanes Update(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes Update(Lanes w, Lanes g, Lanes* slots) const {
     Lanes& m = slots[0];
     Lanes& v = slots[1];
     m = Fma(g - m, one_minus_beta1, m);
@@ -56,7 +65,7 @@ struct LambStep {
     return Fma(weight_decay, w, (m * m_scale) / (Sqrt(v * v_scale) + epsilon));
   }
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     return FmaNegated(rate, Update(w, g, slots), w);
   }
 };
@@ -73,16 +82,40 @@ class LambUpdate final : public ElementwiseUpdate<LambStep> {
     SquareSum sum_w;
     SquareSum sum_u;
     for (int i = 0; i < run.count; i += kLanes) {
-      const Lanes w = _mm256_load_ps(weights + i);
-      Lanes slots[] = {_mm256_load_ps(run.from.slots[0] + run.at + i),
-                       _mm256_load_ps(run.from.slots[1] + run.at + i)};
+      const Lanes w = Load(weights + i);
+      Lanes slots[] = {Load(run.from.slots[0] + run.at + i), Load(run.from.slots[1] + run.at + i)};
       sum_w.Add(w, run.count - i);
-      sum_u.Add(step.Update(w, scale.Apply(_mm256_load_ps(run.gradient + i), w), slots),
-                run.count - i);
+      sum_u.Add(step.Update(w, scale.Apply(Load(run.gradient + i), w), slots), run.count - i);
     }
     return {sum_w.Total(), sum_u.Total()};
   }
 };
+
+std::unique_ptr<const StepUpdate> AtStep(const config::LambOptimizer& config, uint64_t step,
+                                         float learning_rate) {
+  const auto rounded = [](double x) { return Broadcast(static_cast<float>(x)); };
+  const double beta1 = config.beta1();
+  const double beta2 = config.beta2();
+  const double t = static_cast<double>(step);
+  return std::make_unique<LambUpdate>(LambStep{.one_minus_beta1 = rounded(1 - beta1),
+                                               .one_minus_beta2 = rounded(1 - beta2),
+                                               .epsilon = Broadcast(config.epsilon()),
+                                               .weight_decay = Broadcast(config.weight_decay()),
+                                               .m_scale = rounded(1 / (1 - std::pow(beta1, t))),
+                                               .v_scale = rounded(1 / (1 - std::pow(beta2, t))),
+                                               .rate = Broadcast(learning_rate),
+                                               .learning_rate = learning_rate,
+                                               .adapts_all = config.adapt_all_variables()});
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
 
 class Lamb final : public OptimizerRule {
  public:
@@ -92,19 +125,7 @@ class Lamb final : public OptimizerRule {
   bool needs_norms() const override { return true; }
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t step, float learning_rate) const override {
-    const auto rounded = [](double x) { return Broadcast(static_cast<float>(x)); };
-    const double beta1 = config_.beta1();
-    const double beta2 = config_.beta2();
-    const double t = static_cast<double>(step);
-    return std::make_unique<LambUpdate>(LambStep{.one_minus_beta1 = rounded(1 - beta1),
-                                                 .one_minus_beta2 = rounded(1 - beta2),
-                                                 .epsilon = Broadcast(config_.epsilon()),
-                                                 .weight_decay = Broadcast(config_.weight_decay()),
-                                                 .m_scale = rounded(1 / (1 - std::pow(beta1, t))),
-                                                 .v_scale = rounded(1 / (1 - std::pow(beta2, t))),
-                                                 .rate = Broadcast(learning_rate),
-                                                 .learning_rate = learning_rate,
-                                                 .adapts_all = config_.adapt_all_variables()});
+    return PUSHPULL_FOR_CHOSEN_ISA(AtStep)(config_, step, learning_rate);
   }
 
  private:
@@ -116,3 +137,4 @@ class Lamb final : public OptimizerRule {
 RulePointer MakeRule(const config::LambOptimizer& config) { return std::make_shared<Lamb>(config); }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,4 +1,5 @@
 // Tested by tests/common/optimizer/optimizer_golden_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 // clang-format off
 // Momentum: tf.train.MomentumOptimizer (TensorFlow 1, ApplyMomentum). Slot a.
 //
@@ -8,17 +9,25 @@
 // clang-format on
 #include <memory>
 
+#include "common/base/cpu_isa.h"
 #include "common/optimizer/rules/all_rules.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/optimizer/rules/momentum.cc"
+#include "hwy/foreach_target.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
 #include "common/optimizer/rules/elementwise_update.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
 struct MomentumStep {
   static constexpr int kSlots = 1;
   Lanes momentum, rate;
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     Lanes& a = slots[0];
     a = Fma(a, momentum, g);
     return FmaNegated(rate, a, w);
@@ -29,12 +38,28 @@ struct NesterovStep {
   static constexpr int kSlots = 1;
   Lanes momentum, rate;
 
-  Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
+  HWY_INLINE Lanes operator()(Lanes w, Lanes g, Lanes* slots) const {
     Lanes& a = slots[0];
     a = Fma(a, momentum, g);
     return FmaNegated(rate, Fma(a, momentum, g), w);
   }
 };
+
+std::unique_ptr<const StepUpdate> AtStep(float momentum, bool use_nesterov, float learning_rate) {
+  if (use_nesterov) {
+    return MakeElementwise(NesterovStep{Broadcast(momentum), Broadcast(learning_rate)});
+  }
+  return MakeElementwise(MomentumStep{Broadcast(momentum), Broadcast(learning_rate)});
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
 
 class Momentum final : public OptimizerRule {
  public:
@@ -44,10 +69,7 @@ class Momentum final : public OptimizerRule {
         use_nesterov_(config.use_nesterov()) {}
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t /*step*/, float learning_rate) const override {
-    const Lanes momentum = Broadcast(momentum_);
-    const Lanes rate = Broadcast(learning_rate);
-    if (use_nesterov_) return MakeElementwise(NesterovStep{momentum, rate});
-    return MakeElementwise(MomentumStep{momentum, rate});
+    return PUSHPULL_FOR_CHOSEN_ISA(AtStep)(momentum_, use_nesterov_, learning_rate);
   }
 
  private:
@@ -62,3 +84,4 @@ RulePointer MakeRule(const config::MomentumOptimizer& config) {
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -1,47 +1,87 @@
 // Tested by tests/common/wire/gradient_codec_test.cc.
 // bfloat16: the upper half of each float, rounded to nearest, ties to even; little endian. Values
 // beyond its range become infinite.
-#include <immintrin.h>
-
-#include <algorithm>
+//
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 #include <cstring>
 
+#include "common/base/cpu_isa.h"
 #include "common/wire/codecs/non_finite.h"
 #include "common/wire/gradient_codec.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/wire/codecs/bfloat16.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kLanes = 8;
-constexpr uint32_t kSign = 0x80000000u;
-constexpr uint32_t kInfinity = 0x7f800000u;
-constexpr uint32_t kHalfMinusOne = 0x7fffu;  // half a unit of the last kept bit, less one
-constexpr uint32_t kQuietNan = 0x00400000u;
+namespace hn = hwy::HWY_NAMESPACE;
 
-// Rounds the bits of eight floats to nearest, ties to even: adds half a unit of the last kept bit,
-// less one if that bit is even, and shifts the upper half down. NaNs take another path, since the
-// addition could carry them into infinity or zero. The results are in the lower halves of the
-// lanes. About ten integer operations on registers for 32 bytes read, so memory is the bound.
-__m256i Round(__m256i bits) {
-  const __m256i magnitude = _mm256_andnot_si256(_mm256_set1_epi32(kSign), bits);
-  const __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(kInfinity));
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(kHalfMinusOne)));
-  const __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(kQuietNan));
-  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, nan, is_nan), 16);
+using Bits = hn::CappedTag<uint32_t, 16>;
+using SignedBits = hn::RebindToSigned<Bits>;
+using Halves = hn::Rebind<uint16_t, Bits>;
+constexpr int64_t kLanes = HWY_LANES(uint32_t) < 16 ? HWY_LANES(uint32_t) : 16;
+
+// Rounds the bits of floats to nearest, ties to even: adds half a unit of the last kept bit, less
+// one if that bit is even, and keeps the upper half. NaNs take another path, since the addition
+// could carry them into infinity or zero. About ten integer operations on registers for each vector
+// read, so memory is the bound.
+HWY_INLINE hn::Vec<Halves> Round(hn::Vec<Bits> bits) {
+  const auto magnitude = hn::And(bits, hn::Set(Bits(), 0x7fffffffu));
+  const auto is_nan =
+      hn::Gt(hn::BitCast(SignedBits(), magnitude), hn::Set(SignedBits(), 0x7f800000));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
+  const auto quiet_nan = hn::Or(bits, hn::Set(Bits(), 0x00400000));
+  const auto chosen = hn::IfThenElse(hn::RebindMask(Bits(), is_nan), quiet_nan, rounded);
+  return hn::DemoteTo(Halves(), hn::BitCast(SignedBits(), hn::ShiftRight<16>(chosen)));
 }
 
-// Encodes 16 floats at `from` into 32 bytes at `to`.
-void EncodePair(const float* from, char* to) {
-  const auto* const bits = reinterpret_cast<const __m256i*>(from);
-  const __m256i low = Round(_mm256_loadu_si256(bits));
-  const __m256i high = Round(_mm256_loadu_si256(bits + 1));
-  // The pack instruction works on each 128-bit half and leaves the quarters in the order 0 2 1 3;
-  // the permutation puts them in order.
-  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
+HWY_INLINE void EncodeVector(const float* from, uint16_t* to) {
+  const hn::RebindToFloat<Bits> floats;
+  hn::StoreU(Round(hn::BitCast(Bits(), hn::LoadU(floats, from))), Halves(), to);
 }
+
+void Encode(const float* chunk, int64_t count, char* bytes) {
+  auto* const to = reinterpret_cast<uint16_t*>(bytes);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) EncodeVector(chunk + i, to + i);
+  float rest[kLanes] = {};
+  uint16_t encoded[kLanes];
+  std::memcpy(rest, chunk + i, (count - i) * sizeof(float));
+  EncodeVector(rest, encoded);
+  std::memcpy(to + i, encoded, (count - i) * sizeof(uint16_t));
+}
+
+HWY_INLINE void DecodeVector(const uint16_t* from, float* to) {
+  const hn::RebindToFloat<Bits> floats;
+  const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(Bits(), hn::LoadU(Halves(), from)));
+  hn::StoreU(hn::BitCast(floats, bits), floats, to);
+}
+
+void Decode(const char* bytes, int64_t count, float* out) {
+  const auto* const from = reinterpret_cast<const uint16_t*>(bytes);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) DecodeVector(from + i, out + i);
+  uint16_t rest[kLanes] = {};
+  float decoded[kLanes];
+  std::memcpy(rest, from + i, (count - i) * sizeof(uint16_t));
+  DecodeVector(rest, decoded);
+  std::memcpy(out + i, decoded, (count - i) * sizeof(float));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
 
 class Bfloat16 final : public GradientCodec {
  public:
@@ -50,33 +90,12 @@ class Bfloat16 final : public GradientCodec {
   int64_t EncodedBytes(int64_t elements) const override { return elements * kBytes; }
 
   void Encode(absl::Span<const float> chunk, char* bytes) const override {
-    const auto count = static_cast<int64_t>(chunk.size());
-    int64_t i = 0;
-    for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-      EncodePair(chunk.data() + i, bytes + i * kBytes);
-    }
-    float rest[2 * kLanes] = {};
-    char encoded[sizeof(rest) / 2];
-    std::copy(chunk.begin() + i, chunk.end(), rest);
-    EncodePair(rest, encoded);
-    std::memcpy(bytes + i * kBytes, encoded, (count - i) * kBytes);
+    PUSHPULL_FOR_CHOSEN_ISA(Encode)(chunk.data(), static_cast<int64_t>(chunk.size()), bytes);
   }
 
   void Decode(const char* bytes, int64_t /*elements*/, int64_t begin, int64_t count,
               float* out) const override {
-    const char* const from = bytes + begin * kBytes;
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * kBytes));
-      const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
-      _mm256_storeu_ps(out + i, _mm256_castsi256_ps(bits));
-    }
-    for (; i < count; ++i) {
-      uint16_t half;
-      std::memcpy(&half, from + i * kBytes, kBytes);
-      const uint32_t bits = static_cast<uint32_t>(half) << 16;
-      std::memcpy(out + i, &bits, sizeof(bits));
-    }
+    PUSHPULL_FOR_CHOSEN_ISA(Decode)(bytes + begin * kBytes, count, out);
   }
 
   int64_t FindNonFinite(const char* bytes, int64_t elements) const override {
@@ -95,3 +114,4 @@ const GradientCodec& Bfloat16Codec() {
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

@@ -15,23 +15,36 @@
 // A block in which an element is NaN, infinite or larger than 127 * 0x7bff (a bfloat16, 2.6e36) has
 // a scale that is not finite, and q = 0 exactly for its other elements. A scale above 0x7bff, or a
 // negative one, counts as not finite too: 128 times 0x7bff is the largest magnitude that decodes.
+//
+// foreach_target.h includes this file again for each instruction set better than that of the build.
 // clang-format on
-#include <immintrin.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "common/base/cpu_isa.h"
 #include "common/wire/gradient_codec.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/wire/codecs/int8.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace pushpull {
+namespace HWY_NAMESPACE {
 namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+using Integers = hn::RebindToSigned<Floats>;
+using Codes = hn::Rebind<int8_t, Floats>;
+constexpr int kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
 
 constexpr int64_t kBlock = 32;
 constexpr int64_t kScaleBytes = sizeof(uint16_t);
 constexpr int64_t kBlockBytes = kScaleBytes + kBlock;
-constexpr int kLanes = 8;
-constexpr int kVectors = kBlock / kLanes;
 
 constexpr uint32_t kMagnitude = 0x7fffffffu;  // the bits of a float without its sign
 constexpr uint32_t kInfinity = 0x7f800000u;
@@ -60,17 +73,13 @@ uint16_t LoadScale(const char* block) {
 
 // Returns the bits of the largest magnitude among 32 floats. Magnitudes are compared as integers:
 // their order is that of the floats, and NaN comes last.
-uint32_t LargestMagnitude(const __m256 (&values)[kVectors]) {
-  const __m256i mask = _mm256_set1_epi32(static_cast<int>(kMagnitude));
-  __m256i largest = _mm256_setzero_si256();
-  for (const __m256& value : values) {
-    largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(value), mask));
+uint32_t LargestMagnitude(const float* values) {
+  auto largest = hn::Zero(Integers());
+  for (int i = 0; i < kBlock; i += kLanes) {
+    const auto magnitude = hn::Abs(hn::LoadU(Floats(), values + i));
+    largest = hn::Max(largest, hn::BitCast(Integers(), magnitude));
   }
-  __m128i four =
-      _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(four));
+  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(Integers(), largest)));
 }
 
 // Encodes a block that has an element without a finite code.
@@ -88,35 +97,76 @@ void EncodeNonFinite(const float* from, char* to) {
 // Encodes 32 floats into 34 bytes. One division per element, so that no element is farther than
 // half a scale from its code; at eight per five cycles it is faster than memory brings them.
 void EncodeBlock(const float* from, char* to) {
-  __m256 values[kVectors];
-  for (int v = 0; v < kVectors; ++v) values[v] = _mm256_loadu_ps(from + v * kLanes);
-  const uint16_t scale = ScaleFor(LargestMagnitude(values));
+  const uint16_t scale = ScaleFor(LargestMagnitude(from));
   if (scale > kLargestScale) return EncodeNonFinite(from, to);
-  const __m256 divisor = _mm256_set1_ps(ScaleValue(scale));
-  __m256i codes[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    codes[v] = _mm256_cvtps_epi32(_mm256_div_ps(values[v], divisor));
-  }
-  // The pack instructions work on each 128-bit half, so groups of four codes end up in the order
-  // 0 2 4 6 1 3 5 7; the permutation puts them in order.
-  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]),
-                                            _mm256_packs_epi32(codes[2], codes[3]));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const auto divisor = hn::Set(Floats(), ScaleValue(scale));
   std::memcpy(to, &scale, kScaleBytes);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kScaleBytes),
-                      _mm256_permutevar8x32_epi32(packed, order));
+  auto* const codes = reinterpret_cast<int8_t*>(to + kScaleBytes);
+  for (int i = 0; i < kBlock; i += kLanes) {
+    const auto q = hn::NearestInt(hn::Div(hn::LoadU(Floats(), from + i), divisor));
+    hn::StoreU(hn::DemoteTo(Codes(), q), Codes(), codes + i);
+  }
 }
 
 // Decodes 34 bytes into 32 floats.
 void DecodeBlock(const char* from, float* out) {
-  const __m256 scale = _mm256_set1_ps(ScaleValue(LoadScale(from)));
-  for (int v = 0; v < kVectors; ++v) {
-    const __m128i codes =
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + kScaleBytes + v * kLanes));
-    const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
-    _mm256_storeu_ps(out + v * kLanes, _mm256_mul_ps(q, scale));
+  const auto scale = hn::Set(Floats(), ScaleValue(LoadScale(from)));
+  const auto* const codes = reinterpret_cast<const int8_t*>(from + kScaleBytes);
+  for (int i = 0; i < kBlock; i += kLanes) {
+    const auto q = hn::PromoteTo(Integers(), hn::LoadU(Codes(), codes + i));
+    hn::StoreU(hn::Mul(hn::ConvertTo(Floats(), q), scale), Floats(), out + i);
   }
 }
+
+void Encode(absl::Span<const float> chunk, char* bytes) {
+  const auto count = static_cast<int64_t>(chunk.size());
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock, bytes += kBlockBytes) {
+    EncodeBlock(chunk.data() + i, bytes);
+  }
+  if (i == count) return;
+  float rest[kBlock] = {};
+  char encoded[kBlockBytes];
+  std::copy(chunk.begin() + i, chunk.end(), rest);
+  EncodeBlock(rest, encoded);
+  std::memcpy(bytes, encoded, kScaleBytes + count - i);
+}
+
+void Decode(const char* bytes, int64_t elements, int64_t begin, int64_t count, float* out) {
+  const int64_t end = begin + count;
+  while (begin < end) {
+    const int64_t first = begin / kBlock * kBlock;  // of the block
+    const int64_t size = std::min(kBlock, elements - first);
+    const int64_t next = std::min(end, first + size);
+    const char* const block = bytes + first / kBlock * kBlockBytes;
+    if (next - begin == kBlock) {
+      DecodeBlock(block, out);
+    } else {
+      char whole[kBlockBytes] = {};
+      float decoded[kBlock];
+      std::memcpy(whole, block, kScaleBytes + size);
+      DecodeBlock(whole, decoded);
+      std::copy(decoded + (begin - first), decoded + (next - first), out);
+    }
+    out += next - begin;
+    begin = next;
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+namespace {
+
+using HWY_NAMESPACE::kBlock;
+using HWY_NAMESPACE::kBlockBytes;
+using HWY_NAMESPACE::kLargestScale;
+using HWY_NAMESPACE::kScaleBytes;
+using HWY_NAMESPACE::LoadScale;
 
 class Int8 final : public GradientCodec {
  public:
@@ -128,39 +178,12 @@ class Int8 final : public GradientCodec {
   }
 
   void Encode(absl::Span<const float> chunk, char* bytes) const override {
-    const auto count = static_cast<int64_t>(chunk.size());
-    int64_t i = 0;
-    for (; i + kBlock <= count; i += kBlock, bytes += kBlockBytes) {
-      EncodeBlock(chunk.data() + i, bytes);
-    }
-    if (i == count) return;
-    float rest[kBlock] = {};
-    char encoded[kBlockBytes];
-    std::copy(chunk.begin() + i, chunk.end(), rest);
-    EncodeBlock(rest, encoded);
-    std::memcpy(bytes, encoded, kScaleBytes + count - i);
+    PUSHPULL_FOR_CHOSEN_ISA(Encode)(chunk, bytes);
   }
 
   void Decode(const char* bytes, int64_t elements, int64_t begin, int64_t count,
               float* out) const override {
-    const int64_t end = begin + count;
-    while (begin < end) {
-      const int64_t first = begin / kBlock * kBlock;  // of the block
-      const int64_t size = std::min(kBlock, elements - first);
-      const int64_t next = std::min(end, first + size);
-      const char* const block = bytes + first / kBlock * kBlockBytes;
-      if (next - begin == kBlock) {
-        DecodeBlock(block, out);
-      } else {
-        char whole[kBlockBytes] = {};
-        float decoded[kBlock];
-        std::memcpy(whole, block, kScaleBytes + size);
-        DecodeBlock(whole, decoded);
-        std::copy(decoded + (begin - first), decoded + (next - first), out);
-      }
-      out += next - begin;
-      begin = next;
-    }
+    PUSHPULL_FOR_CHOSEN_ISA(Decode)(bytes, elements, begin, count, out);
   }
 
   int64_t FindNonFinite(const char* bytes, int64_t elements) const override {
@@ -184,3 +207,4 @@ const GradientCodec& Int8Codec() {
 }
 
 }  // namespace pushpull
+#endif  // HWY_ONCE

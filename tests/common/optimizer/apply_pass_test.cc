@@ -14,6 +14,7 @@
 
 #include "kernels/bfloat16.h"
 #include "tests/common/optimizer/optimizer_test_util.h"
+#include "tests/testkit/each_cpu_isa.h"
 
 namespace pushpull {
 namespace {
@@ -120,21 +121,23 @@ INSTANTIATE_TEST_SUITE_P(ApplyPass, EachOptimizer, ::testing::ValuesIn(Optimizer
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(EachOptimizer, MatchesTheScalarFloatReferenceBitForBit) {
-  const VariableLayout layout = MakeLayout();
-  const OptimizerSpec optimizer = Make();
-  for (const std::vector<uint64_t>& samples :
-       {std::vector<uint64_t>{5}, {11, 10}, {11, 10, 10}, {7, 0, 3, 9, 1}}) {
-    const auto steps = RandomSteps(layout, 4, samples);
-    const std::vector<float> got = RunSteps(layout, optimizer, steps, {.threads = 2});
-    OwnedState from = InitialState(layout, optimizer, 1);
-    for (size_t t = 0; t < steps.size(); ++t) {
-      OwnedState to(layout.total_elements(), optimizer);
-      OracleApply(layout, optimizer, GetParam(), t + 1, steps[t],
-                  Norms(layout, optimizer, t + 1, steps[t], from), from.view(), to.vectors());
-      from = to;
+  ForEachCpuIsa([&] {
+    const VariableLayout layout = MakeLayout();
+    const OptimizerSpec optimizer = Make();
+    for (const std::vector<uint64_t>& samples :
+         {std::vector<uint64_t>{5}, {11, 10}, {11, 10, 10}, {7, 0, 3, 9, 1}}) {
+      const auto steps = RandomSteps(layout, 4, samples);
+      const std::vector<float> got = RunSteps(layout, optimizer, steps, {.threads = 2});
+      OwnedState from = InitialState(layout, optimizer, 1);
+      for (size_t t = 0; t < steps.size(); ++t) {
+        OwnedState to(layout.total_elements(), optimizer);
+        OracleApply(layout, optimizer, GetParam(), t + 1, steps[t],
+                    Norms(layout, optimizer, t + 1, steps[t], from), from.view(), to.vectors());
+        from = to;
+      }
+      ExpectSameBits(got, from.Flatten(), absl::StrCat(samples.size(), " contributors"));
     }
-    ExpectSameBits(got, from.Flatten(), absl::StrCat(samples.size(), " contributors"));
-  }
+  });
 }
 
 TEST_P(EachOptimizer, SumsBfloat16ChunksLikeTheSameFloats) {
@@ -154,6 +157,17 @@ TEST_P(EachOptimizer, SumsBfloat16ChunksLikeTheSameFloats) {
       ExpectSameBits(got, RunSteps(layout, optimizer, steps, {.tasks = 2}),
                      absl::StrCat("halves ", halves, " ", clip));
     }
+  }
+}
+
+TEST_P(EachOptimizer, DoesNotDependOnTheInstructionSet) {
+  const VariableLayout layout = MakeLayout();
+  const auto steps = RandomSteps(layout, 3, {11, 10});
+  for (const std::string& clip : With({"", "gradient_clipping_by_norm: 4"})) {
+    const OptimizerSpec optimizer = Make(clip);
+    const std::vector<float> best = RunSteps(layout, optimizer, steps, {.halves = 2});
+    ForEachCpuIsa(
+        [&] { ExpectSameBits(RunSteps(layout, optimizer, steps, {.halves = 2}), best, clip); });
   }
 }
 

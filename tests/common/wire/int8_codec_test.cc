@@ -11,6 +11,7 @@
 
 #include "common/base/random.h"
 #include "common/wire/gradient_codec.h"
+#include "tests/testkit/each_cpu_isa.h"
 
 namespace pushpull {
 namespace {
@@ -72,14 +73,16 @@ std::vector<float> RandomValues(size_t count, int spread, uint64_t seed) {
 }
 
 TEST(Int8CodecTest, EqualsTheScalarFormulaBitForBit) {
-  for (const int spread : {1, 4, 12}) {
-    for (size_t count = 0; count <= 70; ++count) {
-      const std::vector<float> values = RandomValues(count, spread, 100 * count + spread);
-      ASSERT_EQ(Encode(values), Reference(values)) << count << " elements, spread " << spread;
+  ForEachCpuIsa([&] {
+    for (const int spread : {1, 4, 12}) {
+      for (size_t count = 0; count <= 70; ++count) {
+        const std::vector<float> values = RandomValues(count, spread, 100 * count + spread);
+        ASSERT_EQ(Encode(values), Reference(values)) << count << " elements, spread " << spread;
+      }
+      const std::vector<float> many = RandomValues(200000, spread, spread);
+      ASSERT_EQ(Encode(many), Reference(many)) << "spread " << spread;
     }
-    const std::vector<float> many = RandomValues(200000, spread, spread);
-    ASSERT_EQ(Encode(many), Reference(many)) << "spread " << spread;
-  }
+  });
 }
 
 TEST(Int8CodecTest, IsWithinHalfAScaleAndKeepsZeros) {
