@@ -57,9 +57,9 @@ ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "GPU memory that this process may use, in MiB; 0: no limit");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
-    "avx512_bf16, which is AVX-512 with instructions for --precision=bf16; the results have the "
-    "same bits with each");
+    "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, avx512 "
+    "or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM neon. The "
+    "results have the same bits with each but sse4");
 
 namespace pushpull {
 namespace {

@@ -53,9 +53,9 @@ ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "how much GPU memory this process may use, in MiB; 0: no limit");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
-    "avx512_bf16, which is AVX-512 with instructions for --precision=bf16; the results have the "
-    "same bits with each");
+    "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, avx512 "
+    "or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM neon. The "
+    "results have the same bits with each but sse4");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "prepended to relative input paths in the config");
 ABSL_FLAG(int, wait_secs, 600,

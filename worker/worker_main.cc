@@ -93,10 +93,9 @@ ABSL_FLAG(
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
 ABSL_FLAG(std::string, cpu_isa, "auto",
-          "Instruction set of the CPU kernels: auto (the best that this CPU has), avx2, avx512 or "
-          "avx512_bf16, which is AVX-512 with instructions for --precision=bf16. The results have "
-          "the same "
-          "bits with each");
+          "Instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, "
+          "avx512 or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM "
+          "neon. The results have the same bits with each but sse4");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,

@@ -10,15 +10,35 @@
 #include "glog/logging.h"
 
 namespace pushpull {
+
+#if defined(__AVX2__)
+const bool kBuildNeedsAvx2 = true;
+#else
+const bool kBuildNeedsAvx2 = false;
+#endif
+
 namespace {
 
-constexpr CpuIsa kAll[] = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
+#if defined(__aarch64__)
 
+constexpr CpuIsa kAll[] = {CpuIsa::kNeon};
+
+#else
+
+constexpr CpuIsa kAll[] = {CpuIsa::kSse4, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
+
+// What Highway's targets AVX2 and AVX3 may use (hwy/ops/set_macros-inl.h).
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("f16c");
+}
 bool HasAvx512() {
-  // What Highway's target AVX3 may use (hwy/ops/set_macros-inl.h).
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+#endif
 
 std::atomic<CpuIsa>& Chosen() {
   static std::atomic<CpuIsa> chosen(AvailableCpuIsas().back());
@@ -29,22 +49,33 @@ std::atomic<CpuIsa>& Chosen() {
 
 absl::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {
+    case CpuIsa::kSse4:
+      return "sse4";
     case CpuIsa::kAvx2:
       return "avx2";
     case CpuIsa::kAvx512:
       return "avx512";
     case CpuIsa::kAvx512Bf16:
       return "avx512_bf16";
+    case CpuIsa::kNeon:
+      return "neon";
   }
   LOG(FATAL) << "no instruction set " << static_cast<int>(isa);
 }
 
 std::vector<CpuIsa> AvailableCpuIsas() {
-  std::vector<CpuIsa> isas = {CpuIsa::kAvx2};
+#if defined(__aarch64__)
+  return {CpuIsa::kNeon};
+#else
+  std::vector<CpuIsa> isas = {CpuIsa::kSse4};
+  if (HasAvx2()) isas.push_back(CpuIsa::kAvx2);
   if (HasAvx512()) isas.push_back(CpuIsa::kAvx512);
   if (HasAvx512() && __builtin_cpu_supports("avx512bf16")) isas.push_back(CpuIsa::kAvx512Bf16);
   return isas;
+#endif
 }
+
+bool HasFusedMultiplyAdd(CpuIsa isa) { return isa != CpuIsa::kSse4; }
 
 absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name) {
   const std::vector<CpuIsa> available = AvailableCpuIsas();

@@ -11,14 +11,20 @@ namespace pushpull {
 
 // kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs (AVX512-BF16). Kernels of other
 // numbers are those of kAvx512.
-enum class CpuIsa { kAvx2, kAvx512, kAvx512Bf16 };
+enum class CpuIsa { kSse4, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 
-// Returns "avx2", "avx512" or "avx512_bf16".
+// Returns "sse4", "avx2", "avx512", "avx512_bf16" or "neon".
 absl::string_view CpuIsaName(CpuIsa isa);
 
 // Returns the instruction sets that this CPU has and that kernels are compiled for, the best one
-// last. AVX2 is always one of them, since the whole program needs it (common/cli/cpu_check.h).
+// last. The first one, SSE4 (with SSE4.2) or NEON, is always there, since the whole program needs
+// it (common/cli/cpu_check.h).
 std::vector<CpuIsa> AvailableCpuIsas();
+
+// Returns whether the instruction set has fused multiply-adds, as all but SSE4 do. The convolutions
+// and products of those that do give the same bits. The others round each product before they add
+// it. The apply pass and the codecs give the same bits with all.
+bool HasFusedMultiplyAdd(CpuIsa isa);
 
 // Returns the instruction set with this name, or the best available one for "auto".
 // INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it.
@@ -29,18 +35,27 @@ CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);
 
+// Whether the compiler was allowed to use AVX2 everywhere (cmake -DPUSHPULL_MARCH). A constant that
+// needs no initialiser at run time.
+extern const bool kBuildNeedsAvx2;
+
 // Returns the function that ChosenCpuIsa() selects, of one that is compiled for each. Callers use
 // the macro below.
 template <typename Function>
-Function* ForChosenCpuIsa(Function* avx2, Function* avx512) {
-  return ChosenCpuIsa() == CpuIsa::kAvx2 ? avx2 : avx512;
+Function* ForChosenCpuIsa(Function* sse4, Function* avx2, Function* avx512) {
+  const CpuIsa isa = ChosenCpuIsa();
+  return isa == CpuIsa::kSse4 ? sse4 : isa == CpuIsa::kAvx2 ? avx2 : avx512;
 }
 
 }  // namespace pushpull
 
 // The function of this name for ChosenCpuIsa(), of one in each namespace that Highway compiles
 // (HWY_NAMESPACE). A name with template arguments may contain commas.
+#if defined(__aarch64__)
+#define PUSHPULL_FOR_CHOSEN_ISA(...) (N_NEON::__VA_ARGS__)
+#else
 #define PUSHPULL_FOR_CHOSEN_ISA(...) \
-  ::pushpull::ForChosenCpuIsa(N_AVX2::__VA_ARGS__, N_AVX3::__VA_ARGS__)
+  ::pushpull::ForChosenCpuIsa(N_SSE4::__VA_ARGS__, N_AVX2::__VA_ARGS__, N_AVX3::__VA_ARGS__)
+#endif
 
 #endif  // PUSHPULL_COMMON_BASE_CPU_ISA_H_

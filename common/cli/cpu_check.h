@@ -1,6 +1,7 @@
 // Checks at start that the CPU has the instructions that the build uses. The project is compiled
-// for x86-64-v3; an older CPU would end it by an illegal instruction without a message. The
-// implementation of this header is compiled for any x86-64, so it can print the reason first.
+// for x86-64-v2 (PUSHPULL_MARCH); an older CPU would end it by an illegal instruction without a
+// message. The implementation of this header is compiled for any x86-64, so it can print the reason
+// first.
 #ifndef PUSHPULL_COMMON_CLI_CPU_CHECK_H_
 #define PUSHPULL_COMMON_CLI_CPU_CHECK_H_
 

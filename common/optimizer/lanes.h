@@ -27,55 +27,95 @@ using LaneVector = hn::Vec<LaneTag>;
 constexpr int kVectorLanes = std::min<int>(HWY_LANES(float), kLanes);
 constexpr int kVectors = kLanes / kVectorLanes;
 
+// Returns a * b + c, rounded once. Without instructions for it, the product is computed in double,
+// where it is exact, and the sum is rounded to odd: if it is not exact, its last bit becomes 1.
+// Then rounding to float gives what a single rounding would, since a double has over two bits more
+// (Boldo and Melquiond, 2008, "Emulation of FMA and correctly rounded sums").
+HWY_INLINE LaneVector MulAddOnce(LaneVector a, LaneVector b, LaneVector c) {
+#if HWY_NATIVE_FMA
+  return hn::MulAdd(a, b, c);
+#else
+  using Half = hn::Half<LaneTag>;
+  using Tag = hn::Rebind<double, Half>;
+  const hn::RebindToSigned<Tag> integers;
+  const auto half = [&](hn::Vec<Half> half_a, hn::Vec<Half> half_b, hn::Vec<Half> half_c) HWY_ATTR {
+    const auto product = hn::Mul(hn::PromoteTo(Tag(), half_a), hn::PromoteTo(Tag(), half_b));
+    const auto addend = hn::PromoteTo(Tag(), half_c);
+    const auto sum = hn::Add(product, addend);
+    // The exact error of the sum (Knuth's TwoSum); NaN where the sum is not finite.
+    const auto part = hn::Sub(sum, product);
+    const auto error = hn::Add(hn::Sub(product, hn::Sub(sum, part)), hn::Sub(addend, part));
+    // An even sum moves to its odd neighbour on the side of the exact value.
+    const auto bits = hn::BitCast(integers, sum);
+    const auto one = hn::Set(integers, 1);
+    const auto away = hn::Xor(bits, hn::BitCast(integers, error));
+    const auto step = hn::IfNegativeThenElse(away, hn::Set(integers, -1), one);
+    const auto even = hn::Eq(hn::And(bits, one), hn::Zero(integers));
+    const auto inexact = hn::Or(hn::Lt(error, hn::Zero(Tag())), hn::Gt(error, hn::Zero(Tag())));
+    const auto moves = hn::And(hn::RebindMask(integers, inexact), even);
+    const auto odd = hn::Add(bits, hn::IfThenElseZero(moves, step));
+    return hn::DemoteTo(Half(), hn::BitCast(Tag(), odd));
+  };
+  const Half d;
+  return hn::Combine(LaneTag(), half(hn::UpperHalf(d, a), hn::UpperHalf(d, b), hn::UpperHalf(d, c)),
+                     half(hn::LowerHalf(d, a), hn::LowerHalf(d, b), hn::LowerHalf(d, c)));
+#endif
+}
+
 // Eight floats, in as many vectors as that takes. +, -, * and / work element by element and round
 // once each.
 struct Lanes {
   LaneVector vectors[kVectors];
 };
 
-// Returns f(a's vector, b's vector, ...) for each vector of its arguments.
-template <typename F, typename... Arguments>
-HWY_INLINE Lanes PerVector(F f, const Arguments&... arguments) {
+HWY_INLINE Lanes operator+(const Lanes& a, const Lanes& b) {
   Lanes result;
 #pragma GCC unroll 2
-  for (int v = 0; v < kVectors; ++v) result.vectors[v] = f(arguments.vectors[v]...);
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = hn::Add(a.vectors[v], b.vectors[v]);
   return result;
 }
-
-#define PUSHPULL_PER_VECTOR [](auto... v) HWY_ATTR __attribute__((always_inline))
-
-HWY_INLINE Lanes operator+(const Lanes& a, const Lanes& b) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::Add(v...); }, a, b);
-}
 HWY_INLINE Lanes operator-(const Lanes& a, const Lanes& b) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::Sub(v...); }, a, b);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = hn::Sub(a.vectors[v], b.vectors[v]);
+  return result;
 }
 HWY_INLINE Lanes operator*(const Lanes& a, const Lanes& b) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::Mul(v...); }, a, b);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = hn::Mul(a.vectors[v], b.vectors[v]);
+  return result;
 }
 HWY_INLINE Lanes operator/(const Lanes& a, const Lanes& b) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::Div(v...); }, a, b);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = hn::Div(a.vectors[v], b.vectors[v]);
+  return result;
 }
 HWY_INLINE Lanes Sqrt(const Lanes& a) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::Sqrt(v...); }, a);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) result.vectors[v] = hn::Sqrt(a.vectors[v]);
+  return result;
 }
 // Returns a * b + c, rounded once.
 HWY_INLINE Lanes Fma(const Lanes& a, const Lanes& b, const Lanes& c) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::MulAdd(v...); }, a, b, c);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    result.vectors[v] = MulAddOnce(a.vectors[v], b.vectors[v], c.vectors[v]);
+  }
+  return result;
 }
 // Returns c - a * b, rounded once.
 HWY_INLINE Lanes FmaNegated(const Lanes& a, const Lanes& b, const Lanes& c) {
-  return PerVector(
-      PUSHPULL_PER_VECTOR { return hn::NegMulAdd(v...); }, a, b, c);
+  Lanes result;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    result.vectors[v] = MulAddOnce(hn::Neg(a.vectors[v]), b.vectors[v], c.vectors[v]);
+  }
+  return result;
 }
-
-#undef PUSHPULL_PER_VECTOR
 
 HWY_INLINE Lanes Broadcast(float value) {
   Lanes result;
@@ -85,6 +125,7 @@ HWY_INLINE Lanes Broadcast(float value) {
 // p is 32-byte aligned.
 HWY_INLINE Lanes Load(const float* p) {
   Lanes result;
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     result.vectors[v] = hn::Load(LaneTag(), p + v * kVectorLanes);
   }
@@ -92,6 +133,7 @@ HWY_INLINE Lanes Load(const float* p) {
 }
 HWY_INLINE Lanes LoadUnaligned(const float* p) {
   Lanes result;
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     result.vectors[v] = hn::LoadU(LaneTag(), p + v * kVectorLanes);
   }
@@ -99,6 +141,7 @@ HWY_INLINE Lanes LoadUnaligned(const float* p) {
 }
 // p is 32-byte aligned.
 HWY_INLINE void Store(const Lanes& value, float* p) {
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     hn::Store(value.vectors[v], LaneTag(), p + v * kVectorLanes);
   }
@@ -107,6 +150,7 @@ HWY_INLINE void Store(const Lanes& value, float* p) {
 // Returns `value` with zeros in the lanes from `count` on.
 HWY_INLINE Lanes FirstLanes(const Lanes& value, int count) {
   Lanes result;
+#pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
     const int here = std::clamp(count - v * kVectorLanes, 0, kVectorLanes);
     result.vectors[v] = hn::IfThenElseZero(hn::FirstN(LaneTag(), here), value.vectors[v]);
@@ -120,6 +164,7 @@ struct Writer {
   int remaining;  // elements left in the run, this group included
   HWY_INLINE void Store(float* to, Lanes value) const {
     if (remaining < kLanes) value = FirstLanes(value, remaining);
+#pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       hn::Stream(value.vectors[v], LaneTag(), to + v * kVectorLanes);
     }
@@ -144,6 +189,7 @@ class SquareSum {
   // Adds the squares of the first `remaining` lanes, or of all if there are more.
   HWY_INLINE void Add(Lanes x, int remaining) {
     if (remaining < kLanes) x = FirstLanes(x, remaining);
+#pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       AddTo(sums_[2 * v], hn::LowerHalf(Half(), x.vectors[v]));
       AddTo(sums_[2 * v + 1], hn::UpperHalf(Half(), x.vectors[v]));

@@ -3,20 +3,28 @@
 #ifndef PUSHPULL_KERNELS_CPU_FLUSH_DENORMALS_H_
 #define PUSHPULL_KERNELS_CPU_FLUSH_DENORMALS_H_
 
-#include <xmmintrin.h>
+#include <cstdint>
 
 namespace pushpull {
 
 class FlushDenormals {
  public:
-  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | kFlushToZero | kDenormalsAreZero); }
-  ~FlushDenormals() { _mm_setcsr(saved_); }
+  FlushDenormals() : saved_(Get()) { Set(saved_ | kFlush); }
+  ~FlushDenormals() { Set(saved_); }
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 
  private:
-  static constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
-  const unsigned saved_;
+#if defined(__aarch64__)
+  static constexpr uint64_t kFlush = 1 << 24;  // FPCR.FZ, for operands and results
+  static uint64_t Get() { return __builtin_aarch64_get_fpcr64(); }
+  static void Set(uint64_t fpcr) { __builtin_aarch64_set_fpcr64(fpcr); }
+#else
+  static constexpr uint64_t kFlush = 0x8000 | 0x0040;  // flush to zero, denormals are zeros
+  static uint64_t Get() { return __builtin_ia32_stmxcsr(); }
+  static void Set(uint64_t mxcsr) { __builtin_ia32_ldmxcsr(static_cast<unsigned>(mxcsr)); }
+#endif
+  const uint64_t saved_;
 };
 
 }  // namespace pushpull

@@ -25,10 +25,10 @@ using Wide = hn::CappedTag<float, 16>;
 using Narrow = hn::CappedTag<float, kVector>;
 constexpr int kWideLanes = std::min<int>(HWY_LANES(float), 16);
 
-// The first 8 lanes of a wide vector, which has 8 or 16.
+// The first lanes of a wide vector, which has 4, 8 or 16.
 template <typename Tag, typename V>
 HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
-  if constexpr (kWideLanes == kVector) {
+  if constexpr (kWideLanes <= kVector) {
     return wide;
   } else {
     return hn::LowerHalf(tag, wide);
@@ -137,16 +137,19 @@ struct PairMath {
 // and the sums, one row of b and one number of a have to fit in the registers.
 //   AVX2, 16 registers      16 columns: 6 x 2 + 2 + 1 = 15     24 columns: 4 x 3 + 3 + 1 = 16
 //   AVX-512, 32 registers   16 columns: 16 x 1 + 1 + 1 = 18    24 columns: 12 x 2 + 2 + 1 = 27
+//   NEON, 32 registers      16 columns: 6 x 4 + 4 + 1 = 29     24 columns: 4 x 6 + 6 + 1 = 31
+//   SSE4, 16 registers      16 columns: 2 x 4 + 4 + 1 = 13     24 columns: 1 x 6 + 6 + 1 = 13
 // With 8 columns AVX2 has only 6 sums and cannot fill the pipeline, which is why Panels avoids
 // panels of 8.
 constexpr int TileRows(int width) {
+  if (HWY_TARGET == HWY_SSE4) return width == 24 ? 1 : width == 16 ? 2 : 4;
   if (kWideLanes == 16) return width == 24 ? 12 : 16;
   return width == 24 ? 4 : 6;
 }
 
 // The sums of one tile of the result, kRows x kWidth, held in registers: per row the wide vectors
-// that fit, and for the rest a vector of 8. The loops over a tile must be unrolled by pragma: at
-// -O2 the sums would otherwise live in memory.
+// that fit, and for the rest a vector of 8 (24 columns with AVX-512 only, or 8). The loops over a
+// tile must be unrolled by pragma: at -O2 the sums would otherwise live in memory.
 template <typename Math, int kRows, int kWidth>
 class Tile {
  public:
@@ -380,6 +383,15 @@ void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, in
   }
 }
 
+constexpr auto* kMultiplyFloatPanel = MultiplyPanelOf<FloatMath>;
+constexpr auto* kMultiplyPairPanel = MultiplyPanelOf<WidenedPairMath>;
+constexpr auto* kMultiplyTransposedFloats = MultiplyTransposedOf<FloatMath>;
+constexpr auto* kMultiplyTransposedPairs = MultiplyTransposedOf<WidenedPairMath>;
+#if HWY_TARGET == HWY_AVX3
+constexpr auto* kMultiplyPairPanelAtOnce = MultiplyPanelOf<PairMath>;
+constexpr auto* kMultiplyTransposedPairsAtOnce = MultiplyTransposedOf<PairMath>;
+#endif
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace pushpull
@@ -388,46 +400,35 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pushpull {
 
-namespace {
-
-// As ForChosenCpuIsa, for functions that have a version for CPUs with AVX512-BF16.
-template <typename Function>
-Function* ForChosenPairIsa(Function* avx2, Function* avx512, Function* avx512_bf16) {
-  return ChosenCpuIsa() == CpuIsa::kAvx512Bf16 ? avx512_bf16 : ForChosenCpuIsa(avx2, avx512);
-}
-
-}  // namespace
-
 void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const float* b, int width, float* c) {
-  ForChosenCpuIsa(N_AVX2::MultiplyPanelOf<N_AVX2::FloatMath>,
-                  N_AVX3::MultiplyPanelOf<N_AVX3::FloatMath>)(inner, a, a_rows, first_row, rows, b,
-                                                              width, c);
+  PUSHPULL_FOR_CHOSEN_ISA(kMultiplyFloatPanel)(inner, a, a_rows, first_row, rows, b, width, c);
 }
 
 void MultiplyPanel(const Panels& inner, const Bfloat16* a, int64_t a_rows, int64_t first_row,
                    int64_t rows, const Bfloat16* b, int width, float* c) {
   const FlushDenormals flush;
-  ForChosenPairIsa(N_AVX2::MultiplyPanelOf<N_AVX2::WidenedPairMath>,
-                   N_AVX3::MultiplyPanelOf<N_AVX3::WidenedPairMath>,
-                   N_AVX3::MultiplyPanelOf<N_AVX3::PairMath>)(inner, a, a_rows, first_row, rows, b,
-                                                              width, c);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPairPanel);
+#if HWY_ARCH_X86
+  if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyPairPanelAtOnce;
+#endif
+  multiply(inner, a, a_rows, first_row, rows, b, width, c);
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
-  ForChosenCpuIsa(N_AVX2::MultiplyTransposedOf<N_AVX2::FloatMath>,
-                  N_AVX3::MultiplyTransposedOf<N_AVX3::FloatMath>)(a, a_width, a_valid, b, b_width,
-                                                                   rows, c, ldc, store);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedFloats);
+  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store);
 }
 
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store) {
   const FlushDenormals flush;
-  ForChosenPairIsa(N_AVX2::MultiplyTransposedOf<N_AVX2::WidenedPairMath>,
-                   N_AVX3::MultiplyTransposedOf<N_AVX3::WidenedPairMath>,
-                   N_AVX3::MultiplyTransposedOf<N_AVX3::PairMath>)(a, a_width, a_valid, b, b_width,
-                                                                   rows, c, ldc, store);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedPairs);
+#if HWY_ARCH_X86
+  if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
+#endif
+  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store);
 }
 
 void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,

@@ -1,14 +1,15 @@
 // The two register-tiled matrix products that all dense operators use, for each instruction set:
-// the one that ChosenCpuIsa() says. All give the same bits, since each number of the result is one
-// chain of multiply-adds in a fixed order. Operands are packed in panels (kernels/cpu/panels.h).
-// Thread-safe functions that change nothing but c.
+// the one that ChosenCpuIsa() says. All that have fused multiply-adds give the same bits, since
+// each number of the result is one chain of them in a fixed order. Operands are packed in panels
+// (kernels/cpu/panels.h). Thread-safe functions that change nothing but c.
 //
 // Operands are floats or Bfloat16, the result is always of floats. Numbers of type Bfloat16 are
 // multiplied in pairs that are neighbours in the sum, as the CPU's instruction for them does it:
 // c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and denormal numbers count as
-// zeros. CPUs without the instruction do the same with floats. So the two numbers of a pair must
-// lie next to each other in both operands: an operand whose rows are what the product sums over has
-// its rows in pairs, [EvenRows / 2, width, 2].
+// zeros. CPUs without the instruction do the same with floats; with SSE4 each product has to fit
+// into a float. So the two numbers of a pair must lie next to each other in both operands: an
+// operand whose rows are what the product sums over has its rows in pairs, [EvenRows / 2, width,
+// 2].
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 

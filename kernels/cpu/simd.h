@@ -1,4 +1,5 @@
-// Vectors of 16 floats with AVX-512, of 8 with AVX2: what the fast kernels share. Pure functions
+// Vectors of 16 floats with AVX-512, of 8 with AVX2, of 4 with SSE4 and NEON: what the fast kernels
+// share. Pure functions
 // and plain values. A kernel that uses them is compiled once per instruction set
 // (docs/decisions/0028-instruction-sets-at-run-time.md): it includes this header after Highway's
 // foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once for each.
@@ -73,7 +74,7 @@ HWY_INLINE Vector Rounded(Vector v) {
 // Store rounds to the type of the memory; StoreExact is for what is rounded already.
 //
 // LoadPadded and StorePadded are for memory of our own, whose rows are padded to a multiple of
-// kVector (8) floats. With AVX2 they need no mask.
+// kVector (8) floats. They need no mask unless a vector is longer than that.
 struct FullLanes {
   template <typename T>
   HWY_INLINE Vector Load(const T* p) const {
@@ -95,54 +96,70 @@ struct FullLanes {
 };
 class SomeLanes {
  public:
-  // 1 <= lanes < kLanes
+  // 0 <= lanes < kLanes; 0 only for a vector that is all padding
   HWY_INLINE explicit SomeLanes(int64_t lanes)
       : lanes_(lanes),
         mask_(hn::FirstN(Tag(), lanes)),
         padded_mask_(hn::FirstN(Tag(), (lanes + kVector - 1) / kVector * kVector)) {}
 
-  HWY_INLINE Vector Load(const float* p) const { return hn::MaskedLoad(mask_, Tag(), p); }
+  HWY_INLINE Vector Load(const float* p) const {
+    if constexpr (kMasksFloats) return hn::MaskedLoad(mask_, Tag(), p);
+    return LoadFirst(Tag(), p, lanes_);
+  }
   HWY_INLINE Vector Load(const Bfloat16* p) const { return Widen(LoadHalves(BitsOf(p), lanes_)); }
   template <typename T>
   HWY_INLINE void Store(T* p, Vector v) const {
     StoreExact(p, Rounded<T>(v));
   }
-  HWY_INLINE void StoreExact(float* p, Vector v) const { hn::BlendedStore(v, mask_, Tag(), p); }
+  HWY_INLINE void StoreExact(float* p, Vector v) const {
+    if constexpr (kMasksFloats) return hn::BlendedStore(v, mask_, Tag(), p);
+    StoreFirst(Tag(), v, lanes_, p);
+  }
   HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
     StoreHalves(UpperHalves(v), lanes_, BitsOf(p));
   }
   HWY_INLINE Vector LoadPadded(const float* p) const {
-    if constexpr (kLanes == kVector) return LoadWhole(p);
+    if constexpr (kLanes <= kVector) return LoadWhole(p);
     return hn::MaskedLoad(padded_mask_, Tag(), p);
   }
   HWY_INLINE void StorePadded(float* p, Vector v) const {
-    if constexpr (kLanes == kVector) return hn::StoreU(v, Tag(), p);
+    if constexpr (kLanes <= kVector) return hn::StoreU(v, Tag(), p);
     hn::BlendedStore(v, padded_mask_, Tag(), p);
   }
   HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
     const auto halves = UpperHalves(Rounded<Bfloat16>(v));
-    if constexpr (kLanes == kVector) return hn::StoreU(halves, HalfBits(), BitsOf(p));
+    if constexpr (kLanes <= kVector) return hn::StoreU(halves, HalfBits(), BitsOf(p));
     StoreHalves(halves, (lanes_ + kVector - 1) / kVector * kVector, BitsOf(p));
   }
 
  private:
-  // Highway's masked access to 16-bit numbers touches the whole vector where the CPU has no such
-  // instruction, that is, without AVX-512.
+  // Highway's masked access touches the whole vector where the CPU has no such instruction: for
+  // 16-bit numbers without AVX-512, for floats also without AVX2.
+  static constexpr bool kMasksFloats = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
+  template <typename D, typename T>
+  static HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, int64_t count) {
+    HWY_ALIGN T numbers[kLanes] = {};
+    std::memcpy(numbers, p, count * sizeof(T));
+    return hn::Load(d, numbers);
+  }
+  template <typename D, typename T>
+  static HWY_INLINE void StoreFirst(D d, hn::Vec<D> v, int64_t count, T* p) {
+    HWY_ALIGN T numbers[kLanes];
+    hn::Store(v, d, numbers);
+    std::memcpy(p, numbers, count * sizeof(T));
+  }
   static HWY_INLINE hn::Vec<HalfBits> LoadHalves(const uint16_t* p, int64_t count) {
     if constexpr (HWY_TARGET == HWY_AVX3) {
       return hn::MaskedLoad(hn::FirstN(HalfBits(), count), HalfBits(), p);
     }
-    HWY_ALIGN uint16_t halves[kLanes] = {};
-    std::memcpy(halves, p, count * sizeof(uint16_t));
-    return hn::Load(HalfBits(), halves);
+    return LoadFirst(HalfBits(), p, count);
   }
   static HWY_INLINE void StoreHalves(hn::Vec<HalfBits> v, int64_t count, uint16_t* p) {
     if constexpr (HWY_TARGET == HWY_AVX3) {
       return hn::BlendedStore(v, hn::FirstN(HalfBits(), count), HalfBits(), p);
     }
-    HWY_ALIGN uint16_t halves[kLanes];
-    hn::Store(v, HalfBits(), halves);
-    std::memcpy(p, halves, count * sizeof(uint16_t));
+    StoreFirst(HalfBits(), v, count, p);
   }
 
   int64_t lanes_;
@@ -150,24 +167,48 @@ class SomeLanes {
   hn::Mask<Tag> padded_mask_;
 };
 
-// Calls f(first channel, lanes) for each vector of the channels [begin, end).
+// Calls f(first channel, lanes) for each vector of the channels [begin, end). Where a vector is
+// shorter than kVector, also for the padding of the last kVector channels, since what writes rows
+// of our own memory writes their padding too.
 template <typename F>
 HWY_INLINE void ForEachVector(int64_t begin, int64_t end, F f) {
   int64_t c = begin;
   for (; c + kLanes <= end; c += kLanes) f(c, FullLanes{});
-  if (c < end) f(c, SomeLanes(end - c));
+  if constexpr (kLanes < kVector) {
+    const int64_t padded_end = begin + (end - begin + kVector - 1) / kVector * kVector;
+    for (; c < padded_end; c += kLanes) f(c, SomeLanes(end > c ? end - c : 0));
+  } else if (c < end) {
+    f(c, SomeLanes(end - c));
+  }
+}
+
+// The greater or the lesser of two numbers; b if one is a NaN, as x86 does it. Other CPUs would
+// return the number.
+HWY_INLINE Vector MaxOrSecond(Vector a, Vector b) {
+#if HWY_ARCH_X86
+  return hn::Max(a, b);
+#else
+  return hn::IfThenElse(hn::Gt(a, b), a, b);
+#endif
+}
+HWY_INLINE Vector MinOrSecond(Vector a, Vector b) {
+#if HWY_ARCH_X86
+  return hn::Min(a, b);
+#else
+  return hn::IfThenElse(hn::Lt(a, b), a, b);
+#endif
 }
 
 // An activation as a clamp: value = min(max(z, low), high). The slope is 1 strictly inside the
-// bounds. A NaN passes through: x86 returns the second operand of min and max if one is a NaN, and
-// a comparison with a NaN is false.
+// bounds. A NaN passes through: min and max return the second operand if one is a NaN, and a
+// comparison with a NaN is false.
 struct Bounds {
   HWY_INLINE explicit Bounds(Activation activation) {
     const float infinity = std::numeric_limits<float>::infinity();
     low = hn::Set(Tag(), activation == Activation::kNone ? -infinity : 0.0f);
     high = hn::Set(Tag(), activation == Activation::kRelu6 ? 6.0f : infinity);
   }
-  HWY_INLINE Vector Clamp(Vector z) const { return hn::Min(high, hn::Max(low, z)); }
+  HWY_INLINE Vector Clamp(Vector z) const { return MinOrSecond(high, MaxOrSecond(low, z)); }
   // The gradient where the slope at z is 1, else 0.
   HWY_INLINE Vector Slope(Vector z, Vector gradient) const {
     return hn::IfThenZeroElse(hn::Or(hn::Le(z, low), hn::Ge(z, high)), gradient);

@@ -42,7 +42,7 @@ void FinishForward(const typename ForwardFinisher<T>::Tensors& out, const Panel&
     const Vector offset = hn::Div(sum, hn::Set(Tag(), static_cast<float>(rows)));
     lanes.StorePadded(out.sums->First(block) + c, hn::Add(origin, offset));
     const Vector deviation = hn::NegMulAdd(sum, offset, squares);
-    lanes.StorePadded(out.sums->Second(block) + c, hn::Max(Zero(), deviation));
+    lanes.StorePadded(out.sums->Second(block) + c, MaxOrSecond(Zero(), deviation));
   });
 }
 

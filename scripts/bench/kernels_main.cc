@@ -27,7 +27,7 @@ ABSL_FLAG(int, size, 32, "height and width of an image");
 ABSL_FLAG(int, classes, 10, "classes");
 ABSL_FLAG(int, threads, 2, "threads");
 ABSL_FLAG(std::string, cpu_isa, "auto",
-          "instruction set: auto (the best one), avx2, avx512 or avx512_bf16");
+          "instruction set: auto (the best one), sse4, avx2, avx512, avx512_bf16 or neon");
 ABSL_FLAG(int, steps, 15, "timed steps; medians are shown");
 ABSL_FLAG(bool, cpu_time, false, "count the calling thread's processor time; use with --threads=1");
 ABSL_FLAG(bool, sgemm, false,

@@ -124,9 +124,16 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
 }
 
 std::string DescribeDevice(const ChosenDevice& chosen) {
-  const std::string place = chosen.device != nullptr
-                                ? chosen.device->description()
-                                : absl::StrCat("the CPU (", CpuIsaName(ChosenCpuIsa()), ")");
+  std::string place;
+  if (chosen.device != nullptr) {
+    place = chosen.device->description();
+  } else {
+    const CpuIsa isa = ChosenCpuIsa();
+    place = absl::StrCat(
+        "the CPU (", CpuIsaName(isa),
+        HasFusedMultiplyAdd(isa) ? "" : ": other last bits than with the other instruction sets",
+        ")");
+  }
   return absl::StrCat(place, " in ", PrecisionName(chosen.precision));
 }
 

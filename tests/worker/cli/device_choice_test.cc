@@ -134,11 +134,14 @@ TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
   flags.cpu_isa = "avx2";
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), CpuIsa::kAvx2);
+  flags.cpu_isa = "sse4";
+  EXPECT_EQ(DescribeDevice(*Open(flags)),
+            "the CPU (sse4: other last bits than with the other instruction sets) in fp32");
   flags.cpu_isa = "auto";
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), AvailableCpuIsas().back());
   flags.cpu_isa = "mmx";
-  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, avx2, avx512, avx512_bf16");
+  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, sse4, avx2, avx512, avx512_bf16");
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {

@@ -146,8 +146,15 @@ TEST(NetworkBackendTest, StepsDoNotDependOnTheInstructionSet) {
     single.Step(batch.view());
     half.Step(batch.view());
     UseCpuIsa(AvailableCpuIsas().back());
-    EXPECT_EQ(single.gradient, single_gradient) << CpuIsaName(isa);
-    EXPECT_EQ(half.gradient, half_gradient) << CpuIsaName(isa);
+    if (HasFusedMultiplyAdd(isa) == HasFusedMultiplyAdd(AvailableCpuIsas().back())) {
+      EXPECT_EQ(single.gradient, single_gradient) << CpuIsaName(isa);
+      EXPECT_EQ(half.gradient, half_gradient) << CpuIsaName(isa);
+    } else {
+      const std::vector<double> best_single(single_gradient.begin(), single_gradient.end());
+      const std::vector<double> best_half(half_gradient.begin(), half_gradient.end());
+      EXPECT_LT(NormOfDifference(single.gradient, best_single), 1e-4 * Norm(best_single));
+      EXPECT_LT(NormOfDifference(half.gradient, best_half), 0.1 * Norm(best_half));
+    }
   }
 }
 
