@@ -154,7 +154,7 @@ void RowResizer::MakeBlocks(int64_t row_elements) {
 
 void RowResizer::Resize(const uint8_t* row, float* out) {
   if (taps_.in_blocks) {
-    ForChosenCpuIsa(N_AVX2::ResizeBlocks, N_AVX3::ResizeBlocks)(taps_, row, out);
+    PUSHPULL_FOR_CHOSEN_ISA(ResizeBlocks)(taps_, row, out);
     return;
   }
   row_.assign(row, row + int64_t{1} * resize_.in_size * resize_.channels);
@@ -162,12 +162,12 @@ void RowResizer::Resize(const uint8_t* row, float* out) {
 }
 
 void RowResizer::Resize(const float* row, float* out) const {
-  ForChosenCpuIsa(N_AVX2::ResizeFloats, N_AVX3::ResizeFloats)(taps_, row, out);
+  PUSHPULL_FOR_CHOSEN_ISA(ResizeFloats)(taps_, row, out);
 }
 
 void BlendAndNormalize(int64_t size, const float* top, const float* bottom, float weight,
                        float* out) {
-  ForChosenCpuIsa(N_AVX2::Blend, N_AVX3::Blend)(size, top, bottom, weight, out);
+  PUSHPULL_FOR_CHOSEN_ISA(Blend)(size, top, bottom, weight, out);
 }
 
 }  // namespace pushpull

@@ -46,7 +46,7 @@ HWY_AFTER_NAMESPACE();
 namespace pushpull {
 
 void NegativeLogSigmoids(const double* s, int64_t count, double* losses) {
-  ForChosenCpuIsa(N_AVX2::Losses, N_AVX3::Losses)(s, count, losses);
+  PUSHPULL_FOR_CHOSEN_ISA(Losses)(s, count, losses);
 }
 
 }  // namespace pushpull

@@ -28,6 +28,15 @@ using Vector = hn::Vec<Tag>;
 constexpr int kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
 constexpr int kChains = 12;  // enough to hide the latency of two multiply-adds per cycle
 
+// Makes the compiler believe that the vector changes, so that no step is left out.
+HWY_INLINE void HoldInRegister(Vector& v) {
+#if HWY_ARCH_X86
+  asm volatile("" : "+v"(v.raw));
+#else
+  asm volatile("" : "+w"(v.raw));
+#endif
+}
+
 struct FusedMultiplyAdd {
   static constexpr int kFlops = 2 * kLanes;
   static HWY_INLINE void Run(Vector a, Vector b, Vector& sum) { sum = hn::MulAdd(a, b, sum); }
@@ -53,11 +62,16 @@ double MultiplyAndAdd(int64_t steps) {
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) {
       Operation::Run(a, b, sums[i]);
-      asm volatile("" : "+v"(sums[i].raw));  // so that no step is left out
+      HoldInRegister(sums[i]);
     }
   }
   return static_cast<double>(steps) * kChains * Operation::kFlops;
 }
+
+constexpr auto* kMultiplyAndAddFloats = MultiplyAndAdd<FusedMultiplyAdd>;
+#if HWY_TARGET == HWY_AVX3
+constexpr auto* kMultiplyAndAddPairs = MultiplyAndAdd<DotProduct>;
+#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -90,10 +104,14 @@ double BestRate(ThreadPool* pool, absl::FunctionRef<double(int64_t)> body) {
 MachineLimits MeasureLimits(Precision precision, ThreadPool* pool) {
   constexpr int64_t kSteps = 4 << 20;
   constexpr size_t kBytes = size_t{64} << 20;
-  const auto multiply = precision == Precision::kBfloat16 && ChosenCpuIsa() == CpuIsa::kAvx512Bf16
-                            ? N_AVX3::MultiplyAndAdd<N_AVX3::DotProduct>
-                            : ForChosenCpuIsa(N_AVX2::MultiplyAndAdd<N_AVX2::FusedMultiplyAdd>,
-                                              N_AVX3::MultiplyAndAdd<N_AVX3::FusedMultiplyAdd>);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyAndAddFloats);
+#if HWY_ARCH_X86
+  if (precision == Precision::kBfloat16 && ChosenCpuIsa() == CpuIsa::kAvx512Bf16) {
+    multiply = N_AVX3::kMultiplyAndAddPairs;
+  }
+#else
+  static_cast<void>(precision);  // one instruction set, which multiplies floats
+#endif
   std::vector<std::vector<char>> from(pool->num_threads(), std::vector<char>(kBytes, 1)), to = from;
   MachineLimits limits;
   limits.flops_per_second = BestRate(pool, [&](int64_t) { return multiply(kSteps); });
