@@ -324,7 +324,9 @@ TEST_P(EachOptimizer, TheRuleAndTheLearningRateMayHaveDifferentNumbers) {
     return to.Flatten();
   };
   ExpectSameBits(run(optimizer, UpdateNumber(2, kEarlier + 1)), run(later, 2), "update 2");
-  if (!GetParam().outer) EXPECT_NE(run(optimizer, 2), run(later, 2));
+  if (!GetParam().outer) {
+    EXPECT_NE(run(optimizer, 2), run(later, 2));
+  }
 }
 
 TEST(ApplyPassTest, WorksWithoutEma) {
