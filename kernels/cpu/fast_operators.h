@@ -13,7 +13,7 @@
 namespace pushpull {
 
 // `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
-// than 7 are a CHECK failure. The CPU must have AVX2 and FMA.
+// than 7 are a CHECK failure.
 // T is float or Bfloat16, which is slow on a CPU without AVX512-BF16.
 template <typename T = float>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);
