@@ -1,5 +1,5 @@
 #!/bin/bash
-# scripts/test_arm64.sh [GTEST_FILTER]: builds the CPU kernels, the models and their tests for 64-bit ARM and runs the
+# scripts/test_arm64.sh [GTEST_FILTER]: builds the CPU kernels, the optimizers and their tests for 64-bit ARM and runs the
 # tests in an emulator (qemu-user), which takes most of an hour on two cores. Installs the cross compiler and the
 # emulator; ARM's libraries go into build-arm64/sysroot, so the system's own packages stay as they are.
 set -euo pipefail
@@ -33,7 +33,7 @@ fi
 
 cmake -S . -B $build -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/arm64_toolchain.cmake -DPUSHPULL_ARM64_SYSROOT="$sysroot" \
   -DPUSHPULL_RPC=OFF -DPUSHPULL_CUDA=OFF -DPUSHPULL_BENCHMARKS=OFF
-tests=(common_test optimizer_test kernels_test model_test)
+tests=(optimizer_test kernels_test)
 ninja -C $build "${tests[@]}"
 for test in "${tests[@]}"; do
   echo "$test"
