@@ -2,6 +2,8 @@
 // foreach_target.h includes this file again for each instruction set better than that of the build.
 #include "kernels/detection/sigmoid_losses.h"
 
+#include <algorithm>
+
 #include "common/base/cpu_isa.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -33,8 +35,11 @@ void Losses(const double* s, int64_t count, double* losses) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(Loss(hn::LoadU(d, s + i)), d, losses + i);
   if (i == count) return;
-  const auto mask = hn::FirstN(d, count - i);
-  hn::BlendedStore(Loss(hn::MaskedLoad(mask, d, s + i)), mask, d, losses + i);
+  // Highway's masked load needs alignment with SSE4 and reads a whole vector.
+  HWY_ALIGN double rest[hn::MaxLanes(Tag())] = {};
+  std::copy(s + i, s + count, rest);
+  hn::Store(Loss(hn::Load(d, rest)), d, rest);
+  std::copy(rest, rest + (count - i), losses + i);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import unittest
 
 from operators import FULL, OperatorTest, clone_of
 
-STEPS = 1500 if FULL else 400
+STEPS = 2500 if FULL else 1000
 
 
 class Elasticity(OperatorTest):

@@ -145,6 +145,8 @@ class Supervisor(PythonJobTest):
     def test_no_clone_outlives_its_supervisor(self):
         _, worker = self.start_job()
         clones = self.await_clones(worker, 2)
+        # Before its program runs, a clone has not yet asked the kernel to end it with its supervisor.
+        worker.wait_for("clone 1 of 2 trains")
         os.kill(clones[1], signal.SIGSTOP)
         worker.kill()
         worker.wait()
