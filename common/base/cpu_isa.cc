@@ -1,6 +1,10 @@
 // Tested by tests/common/base/cpu_isa_test.cc.
 #include "common/base/cpu_isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <string>
 
@@ -27,11 +31,17 @@ constexpr CpuIsa kAll[] = {CpuIsa::kNeon};
 
 constexpr CpuIsa kAll[] = {CpuIsa::kSse4, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
 
+// Conversions of half-precision floats. Read from the processor, because Clang's
+// __builtin_cpu_supports does not know their name.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 // What Highway's targets AVX2 and AVX3 may use (hwy/ops/set_macros-inl.h).
 bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("f16c");
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && HasF16c();
 }
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
