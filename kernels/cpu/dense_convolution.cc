@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_source.h"
 #include "kernels/cpu/tile_finisher.h"
@@ -18,6 +19,12 @@ int64_t Taps(const ConvolutionShape& shape) { return int64_t{shape.kernel} * sha
 // Whether each output pixel reads exactly the input pixel with the same number.
 bool IsPointwise(const ConvolutionShape& shape) {
   return shape.kernel == 1 && shape.stride == 1 && shape.padding == Padding{};
+}
+
+Cut CutOf(const ConvolutionShape& shape, int64_t rows, int64_t block_rows) {
+  const int64_t weights = shape.dense_weights();
+  return IsPointwise(shape) ? ChooseCut(rows, weights, block_rows)
+                            : ChooseCutOfPatches(rows, weights, block_rows);
 }
 
 // Returns memory that already holds the value of x, or null if the value has to be computed.
@@ -35,9 +42,8 @@ struct ForwardPlan {
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
         value(IsPointwise(shape) ? nullptr : arena->Numbers<T>(shape.in.size())),
-        product(shape.out().rows(), Taps(shape) * shape.in.c, shape.out_channels,
-                ChooseCut(shape.out().rows(), shape.dense_weights(), block_rows), block_rows,
-                threads, arena),
+        product(shape.out().rows(), Panels(Taps(shape) * shape.in.c), shape.out_channels,
+                CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
         sums(product.blocks(), shape.out_channels, arena),
         scratch(arena->Numbers<T>(product.ScratchNumbers(threads))) {}
 
@@ -57,16 +63,18 @@ struct BackwardPlan {
       : pointwise(IsPointwise(shape)),
         inner(Taps(shape) * shape.in.c),
         block_rows(BlockRows(inner + shape.out_channels)),
-        cut(ChooseCut(shape.out().rows(), shape.dense_weights(), block_rows)),
+        cut(CutOf(shape, shape.out().rows(), block_rows)),
         coefficients(shape.in.c, arena),
         gradient_coefficients(shape.out_channels, arena),
         value(pointwise ? nullptr : arena->Numbers<T>(shape.in.size())),
         dy(pointwise ? nullptr : arena->Numbers<T>(shape.out().size())),
         weight_gradient(shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
-        product(shape.in.rows(), Taps(shape) * shape.out_channels, shape.in.c,
-                pointwise ? cut : ChooseCut(shape.in.rows(), shape.dense_weights(), block_rows),
-                block_rows, threads, arena),
+        product(
+            shape.in.rows(),
+            pointwise ? ResultPanels(shape.out_channels) : Panels(Taps(shape) * shape.out_channels),
+            shape.in.c, pointwise ? cut : CutOf(shape, shape.in.rows(), block_rows), block_rows,
+            threads, arena),
         sums(product.blocks(), shape.in.c, arena),
         scratch(pointwise ? nullptr : arena->Numbers<T>(product.ScratchNumbers(threads))) {}
 
@@ -123,6 +131,8 @@ void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<T>& plan, c
   const WeightGradient<T>& weight_gradient = plan.weight_gradient;
   if (plan.cut == Cut::kByBlocks) {
     weight_gradient.RunByBlocks(rows, dy_rows, dweights, pool, [](const T*, int64_t, int) {});
+  } else if (plan.cut == Cut::kBySlices) {
+    weight_gradient.RunBySlices(rows, dy_rows, dweights, pool);
   } else {
     weight_gradient.Pack(rows, dy_rows, pool);
     pool->ParallelFor(weight_gradient.panel_tasks(), [&](int64_t task, int thread) {

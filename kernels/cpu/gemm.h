@@ -27,21 +27,24 @@ constexpr int64_t EvenRows(int64_t rows) {
   return std::is_same_v<T, Bfloat16> ? (rows + 1) / 2 * 2 : rows;
 }
 
-// c[rows, width] = a[first_row .. first_row + rows, inner] * b[inner, width].
-//   a  a block of a_rows rows, packed in the panels `inner`, with zeros in their padding
-//   b  one dense panel of `width` (8, 16 or 24) columns with a row per channel of `inner`; Bfloat16
-//      has EvenRows(inner.channels()) rows, in pairs
+// c[rows, width] = a[first_row .. first_row + rows, inner] * b[inner, width], or the part of it
+// that a range of the panels of `inner` adds. The parts have to follow each other from the first
+// panel on: the first writes c, each other one adds to it, and the result has the same bits as the
+// whole.
+//   a  a block of a_rows rows, packed in the panels of the range, with zeros in their padding
+//   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
+//      of `inner`; Bfloat16 has EvenRows(inner.channels()) rows, in pairs
 //   c  dense
-void MultiplyPanel(const Panels& inner, const float* a, int64_t a_rows, int64_t first_row,
-                   int64_t rows, const float* b, int width, float* c);
-void MultiplyPanel(const Panels& inner, const Bfloat16* a, int64_t a_rows, int64_t first_row,
-                   int64_t rows, const Bfloat16* b, int width, float* c);
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
+                   int64_t first_row, int64_t rows, const float* b, int width, float* c);
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
+                   int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c);
 
 enum class Store { kWrite, kAdd };
 
 // c[a_valid, b_width] = or += transpose(a) * b, summed over the rows.
 //   a  a dense panel [rows, a_width] of which only the first a_valid columns are read
-//   b  a dense panel [rows, b_width], where b_width is 8, 16 or 24
+//   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
 // Bfloat16 takes a and b with their rows in pairs, from PairRows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
@@ -49,11 +52,12 @@ void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store);
 
-// Copies rows [first, first + rows) of a block of block_rows packed rows to the same places of
-// `to`, in pairs: a panel of `from` is [block_rows, width], one of `to` is [EvenRows(block_rows) /
-// 2, width, 2]. `first` is even, and the second of a pair that lacks one is zero.
-void PairRows(const Panels& panels, const Bfloat16* from, int64_t block_rows, int64_t first,
-              int64_t rows, Bfloat16* to);
+// Copies rows [first, first + rows) of a block of block_rows rows, packed in a range of panels, to
+// the same places of `to`, in pairs: a panel of `from` is [block_rows, width], one of `to` is
+// [EvenRows(block_rows) / 2, width, 2]. `first` is even, and the second of a pair that lacks one is
+// zero.
+void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* from,
+              int64_t block_rows, int64_t first, int64_t rows, Bfloat16* to);
 
 }  // namespace pushpull
 

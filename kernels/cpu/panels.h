@@ -16,7 +16,7 @@
 namespace pushpull {
 
 inline constexpr int kVector = 8;  // floats of an AVX2 register; rows are padded to it
-inline constexpr int kMaxPanelWidth = 24;
+inline constexpr int kMaxPanelWidth = 32;
 
 struct Panel {
   int64_t start;  // first channel
@@ -24,14 +24,24 @@ struct Panel {
   int valid;      // channels that exist, more than width - 8; the rest are zeros
 };
 
+// Panels begin to end - 1 of some Panels.
+struct PanelRange {
+  int64_t begin;
+  int64_t end;
+};
+
 // The panels of a number of channels. All have a width of 16, except that a remainder of up to 8
 // channels widens the last panel to 24, since a register tile of width 8 cannot fill the pipeline
-// (gemm.cc). Only up to 8 channels in total make a panel of 8.
+// (gemm.cc). Only up to 8 channels in total make a panel of 8. With `wide`, two panels of 16 in a
+// row are one of 32, from the first channel on.
 class Panels {
  public:
-  explicit Panels(int64_t channels)
+  explicit Panels(int64_t channels, bool wide = false)
       : channels_(channels), padded_((channels + kVector - 1) / kVector * kVector) {
-    count_ = padded_ == kVector ? 1 : padded_ / 16;
+    const int64_t narrow = padded_ == kVector ? 1 : padded_ / 16;
+    const bool last_is_24 = padded_ % 16 != 0 && padded_ != kVector;
+    wide_count_ = wide ? (last_is_24 ? narrow - 1 : padded_ / 16) / 2 : 0;
+    count_ = narrow - wide_count_;
   }
 
   int64_t channels() const { return channels_; }
@@ -39,9 +49,10 @@ class Panels {
   // float rows * start.
   int64_t padded() const { return padded_; }
   int64_t count() const { return count_; }
+  PanelRange all() const { return {0, count_}; }
   Panel operator[](int64_t i) const {
-    const int64_t start = i * 16;
-    const int64_t end = i + 1 == count_ ? padded_ : start + 16;
+    const int64_t start = i * 16 + 16 * (i < wide_count_ ? i : wide_count_);
+    const int64_t end = i + 1 == count_ ? padded_ : start + (i < wide_count_ ? 32 : 16);
     const int64_t valid = (end < channels_ ? end : channels_) - start;
     return {start, static_cast<int>(end - start), static_cast<int>(valid)};
   }
@@ -49,8 +60,13 @@ class Panels {
  private:
   int64_t channels_;
   int64_t padded_;
+  int64_t wide_count_;  // the panels of 32
   int64_t count_;
 };
+
+// The panels of the right operand and the result of a product for the chosen instruction set. With
+// AVX-512 most are 32 wide, so that the left operand is read half as often.
+Panels ResultPanels(int64_t channels);
 
 }  // namespace pushpull
 

@@ -14,6 +14,10 @@ constexpr int64_t kCacheNumbers = 64
 constexpr int64_t kPackRows = 48;         // the rows that a task packs
 constexpr int64_t kPanelRows = 384;       // the rows of a block with kByPanels
 constexpr int64_t kMostTasks = 64;        // of Run; more would only add overhead
+// A block with kBySlices. A slice of it and the results of 288 channels fill 256 KiB.
+constexpr int64_t kSliceRows = 96;
+constexpr int64_t kSlicePanels = 24;
+constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
 
 }  // namespace
 
@@ -25,18 +29,26 @@ Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows) {
   return rows >= 4 * block_rows && weights <= kCacheNumbers ? Cut::kByBlocks : Cut::kByPanels;
 }
 
+Cut ChooseCutOfPatches(int64_t rows, int64_t weights, int64_t block_rows) {
+  const Cut cut = ChooseCut(rows, weights, block_rows);
+  return cut == Cut::kByPanels && rows > kPanelRows ? Cut::kBySlices : cut;
+}
+
 template <typename T>
-Product<T>::Product(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows,
+Product<T>::Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, int64_t block_rows,
                     int threads, Arena* arena)
     : rows_(rows),
       inner_(inner),
-      outer_(outer),
+      outer_(ResultPanels(outer)),
       cut_(cut),
-      block_rows_(cut == Cut::kByBlocks ? block_rows : kPanelRows),
-      b_rows_(EvenRows<T>(inner)),
+      block_rows_(cut == Cut::kByBlocks   ? block_rows
+                  : cut == Cut::kBySlices ? kSliceRows
+                                          : kPanelRows),
+      b_rows_(EvenRows<T>(inner.channels())),
       packed_b_(arena->Numbers<T>(
-          b_rows_ * (cut == Cut::kByBlocks ? outer_.padded() : threads * kMaxPanelWidth))),
-      tiles_(arena->Floats(threads * block_rows_ * kMaxPanelWidth)) {}
+          b_rows_ * (cut == Cut::kByPanels ? threads * kMaxPanelWidth : outer_.padded()))),
+      tiles_(arena->Floats(threads * block_rows_ *
+                           (cut == Cut::kBySlices ? outer_.padded() : kMaxPanelWidth))) {}
 
 template <typename T>
 int64_t Product<T>::RowsOf(int64_t block) const {
@@ -45,6 +57,7 @@ int64_t Product<T>::RowsOf(int64_t block) const {
 
 template <typename T>
 int64_t Product<T>::ScratchNumbers(int threads) const {
+  if (cut_ == Cut::kBySlices) return threads * block_rows_ * kMostSliceChannels;
   return inner_.padded() * (cut_ == Cut::kByBlocks ? threads * block_rows_ : rows_);
 }
 
@@ -54,7 +67,7 @@ void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFi
   if (cut_ == Cut::kByPanels) {
     pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
       const int64_t first = i * kPackRows;
-      a.Pack(first, std::min(kPackRows, rows_ - first), scratch, rows_, first);
+      a.Pack(inner_.all(), first, std::min(kPackRows, rows_ - first), scratch, rows_, first);
     });
     pool->ParallelFor(panel_tasks(), [&](int64_t task, int thread) {
       MultiplyPanelTask(scratch, task, thread, b, finisher);
@@ -62,12 +75,19 @@ void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFi
     return;
   }
   PackWeights(b, pool);
+  if (cut_ == Cut::kBySlices) {
+    pool->ParallelFor(blocks(), [&](int64_t block, int thread) {
+      T* slice = scratch + thread * block_rows_ * kMostSliceChannels;
+      MultiplySlices(a, block, thread, finisher, slice);
+    });
+    return;
+  }
   const int64_t per_task = (blocks() + kMostTasks - 1) / kMostTasks;
   pool->ParallelFor((blocks() + per_task - 1) / per_task, [&](int64_t task, int thread) {
     T* packed = scratch + thread * block_rows_ * inner_.padded();
     const int64_t end = std::min(blocks(), (task + 1) * per_task);
     for (int64_t block = task * per_task; block < end; ++block) {
-      a.Pack(block * block_rows_, RowsOf(block), packed, block_rows_, 0);
+      a.Pack(inner_.all(), block * block_rows_, RowsOf(block), packed, block_rows_, 0);
       MultiplyBlock(packed, block, thread, finisher);
     }
   });
@@ -91,9 +111,29 @@ void Product<T>::MultiplyBlock(const T* a, int64_t block, int thread,
   const int64_t rows = RowsOf(block);
   for (int64_t p = 0; p < outer_.count(); ++p) {
     const Panel panel = outer_[p];
-    MultiplyPanel(inner_, a, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start, panel.width,
-                  tile);
+    MultiplyPanel(inner_, inner_.all(), a, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start,
+                  panel.width, tile);
     finisher.Finish(panel, block * block_rows_, rows, tile, block);
+  }
+}
+
+template <typename T>
+void Product<T>::MultiplySlices(const RowSource<T>& a, int64_t block, int thread,
+                                const TileFinisher& finisher, T* slice) const {
+  float* tiles = tiles_ + thread * block_rows_ * outer_.padded();
+  const int64_t first = block * block_rows_, rows = RowsOf(block);
+  for (int64_t p = 0; p < inner_.count(); p += kSlicePanels) {
+    const PanelRange range{p, std::min(inner_.count(), p + kSlicePanels)};
+    a.Pack(range, first, rows, slice, block_rows_, 0);
+    for (int64_t o = 0; o < outer_.count(); ++o) {
+      const Panel panel = outer_[o];
+      MultiplyPanel(inner_, range, slice, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start,
+                    panel.width, tiles + block_rows_ * panel.start);
+    }
+  }
+  for (int64_t o = 0; o < outer_.count(); ++o) {
+    const Panel panel = outer_[o];
+    finisher.Finish(panel, first, rows, tiles + block_rows_ * panel.start, block);
   }
 }
 
@@ -105,7 +145,8 @@ void Product<T>::MultiplyPanelTask(const T* a, int64_t task, int thread, const W
   const Panel panel = outer_[task % outer_.count()];
   const int64_t block = task / outer_.count();
   b.Pack(panel, packed);
-  MultiplyPanel(inner_, a, rows_, block * block_rows_, RowsOf(block), packed, panel.width, tile);
+  MultiplyPanel(inner_, inner_.all(), a, rows_, block * block_rows_, RowsOf(block), packed,
+                panel.width, tile);
   finisher.Finish(panel, block * block_rows_, RowsOf(block), tile, block);
 }
 

@@ -1,8 +1,13 @@
 // A matrix product a[rows, inner] x b[inner, outer] whose result goes through a TileFinisher. It is
-// cut into tasks in one of two ways:
+// cut into tasks in one of three ways:
 //
 //   kByBlocks   for many rows. The weights b are packed once. A task packs a block of rows into its
 //               cache and multiplies it by all panels of b.
+//   kBySlices   for many rows that are too long for a cache, like the patches of a 3x3 convolution
+//               with many channels. The weights b are packed once. A task takes a block of rows and
+//               goes through it slice by slice: it packs some hundred channels of the block into
+//               its cache and adds their product with all panels of b to the block's result. So the
+//               patches as a whole never exist.
 //   kByPanels   for few rows and large weights. All rows are packed once. A task packs one panel of
 //               b and multiplies a block of rows by it.
 //
@@ -23,19 +28,23 @@
 
 namespace pushpull {
 
-enum class Cut { kByBlocks, kByPanels };
+enum class Cut { kByBlocks, kBySlices, kByPanels };
 
 // The rows per block (96 or 48), chosen so that a block with this many numbers per row stays in the
 // second-level cache if possible. Both functions answer the same for all types of numbers.
 int64_t BlockRows(int64_t numbers_per_row);
-// kByBlocks if there are at least four blocks and so many weights stay in the cache.
+// kByBlocks if there are at least four blocks and so many weights stay in the cache, else
+// kByPanels.
 Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows);
+// The same, but kBySlices instead of kByPanels unless there are few rows.
+Cut ChooseCutOfPatches(int64_t rows, int64_t weights, int64_t block_rows);
 
 template <typename T>
 class Product {
  public:
-  Product(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
-          Arena* arena);
+  // `inner` are the panels of the source of a.
+  Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, int64_t block_rows,
+          int threads, Arena* arena);
 
   // The blocks of rows that a TileFinisher sees as `block`. The last may have fewer rows.
   int64_t blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
@@ -60,13 +69,16 @@ class Product {
                          const TileFinisher& finisher) const;
 
  private:
+  void MultiplySlices(const RowSource<T>& a, int64_t block, int thread,
+                      const TileFinisher& finisher, T* slice) const;
+
   int64_t rows_;
   Panels inner_, outer_;
   Cut cut_;
   int64_t block_rows_;
   int64_t b_rows_;          // of a packed panel of b
-  T* packed_b_ = nullptr;   // kByBlocks: all panels; kByPanels: one for each thread
-  float* tiles_ = nullptr;  // one for each thread
+  T* packed_b_ = nullptr;   // kByPanels: a panel for each thread; else all panels
+  float* tiles_ = nullptr;  // for each thread the result of a block; not kBySlices: of one panel
 };
 
 }  // namespace pushpull

@@ -33,20 +33,22 @@ constexpr int64_t kRowGroup = 8;
 //   r0+1 |v0|v1|v2|..      | v0 v1 |  | v2 .. |
 //   ...                    ...
 template <typename Load, typename T>
-void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t rows, T* out,
-              int64_t out_rows, int64_t out_first) {
+void PackRows(const Panels& panels, const PanelRange& range, const Load& load, int64_t first,
+              int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
   const int64_t channels = panels.channels();
+  const int64_t start = panels[range.begin].start;
   for (int64_t r0 = 0; r0 < rows; r0 += kRowGroup) {
     const int64_t group = std::min(kRowGroup, rows - r0);
-    for (int64_t p = 0; p < panels.count(); ++p) {
+    for (int64_t p = range.begin; p < range.end; ++p) {
       const Panel panel = panels[p];
-      T* to = out + out_rows * panel.start + (out_first + r0) * panel.width - panel.start;
+      T* to = out + out_rows * (panel.start - start) + (out_first + r0) * panel.width;
       ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
         const auto channel = load.At(lanes, c);
         const int64_t from = (first + r0) * channels + c;
         for (int64_t r = 0; r < group; ++r) {
           channel.Prefetch(from + (r + kRowGroup) * channels);
-          lanes.StorePadded(to + r * panel.width + c, channel(lanes, from + r * channels));
+          lanes.StorePadded(to + r * panel.width + c - panel.start,
+                            channel(lanes, from + r * channels));
         }
       });
     }
@@ -54,19 +56,20 @@ void PackRows(const Panels& panels, const Load& load, int64_t first, int64_t row
 }
 
 template <typename T>
-void PackValues(const Panels& panels, const Lazy<T>& x, const LazyCoefficients& coefficients,
-                int64_t first, int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
+void PackValues(const Panels& panels, const PanelRange& range, const Lazy<T>& x,
+                const LazyCoefficients& coefficients, int64_t first, int64_t rows, T* out,
+                int64_t out_rows, int64_t out_first) {
   WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
-    PackRows(panels, load, first, rows, out, out_rows, out_first);
+    PackRows(panels, range, load, first, rows, out, out_rows, out_first);
   });
 }
 
 template <typename T>
-void PackGradients(const Panels& panels, const OutputGradient<T>& dy,
+void PackGradients(const Panels& panels, const PanelRange& range, const OutputGradient<T>& dy,
                    const GradientCoefficients& coefficients, int64_t first, int64_t rows, T* out,
                    int64_t out_rows, int64_t out_first) {
   WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
-    PackRows(panels, load, first, rows, out, out_rows, out_first);
+    PackRows(panels, range, load, first, rows, out, out_rows, out_first);
   });
 }
 
@@ -98,10 +101,11 @@ struct Pixel {
   int64_t n, h, w;
 };
 
-// Where rows are packed: those of a group, in a block of out_rows rows.
+// Where rows are packed: the panels of a range of the rows of a group, in a block of out_rows rows.
 template <typename T>
 struct PackedGroup {
   const Panels& panels;
+  int64_t begin, end;  // the channels of the range, with padding
   int64_t rows;
   T* out;
   int64_t out_rows;
@@ -119,20 +123,21 @@ void CopyNumbers(const T* from, T* to) {
   }
 }
 
-// Writes columns [column, column + count) of each row of the group: a copy of from[row], or zeros
-// where from[row] is null. It goes panel by panel and there row by row, so that the writes to a
-// panel are next to each other. The columns may cover several panels. Memory is the bound.
+// Writes those of the columns [column, column + count) that are in the group's range, for each row
+// of the group: a copy of from[row], or zeros where from[row] is null. It goes panel by panel and
+// there row by row, so that the writes to a panel are next to each other. The columns may cover
+// several panels. Memory is the bound.
 template <typename T>
 void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
                  const T* const from[kPatchGroup]) {
-  for (int64_t done = 0; done < count;) {
-    const int64_t at = column + done;
+  const int64_t last = std::min(column + count, group.end);
+  for (int64_t at = std::max(column, group.begin); at < last;) {
     const Panel panel = group.panels[std::min(at / 16, group.panels.count() - 1)];
-    const int64_t part = std::min(count - done, panel.start + panel.width - at);
-    T* to =
-        group.out + group.out_rows * panel.start + group.out_first * panel.width + at - panel.start;
+    const int64_t part = std::min(last, panel.start + panel.width) - at;
+    T* to = group.out + group.out_rows * (panel.start - group.begin) +
+            group.out_first * panel.width + at - panel.start;
     for (int64_t r = 0; r < group.rows; ++r, to += panel.width) {
-      const T* source = from[r] != nullptr ? from[r] + done : nullptr;
+      const T* source = from[r] != nullptr ? from[r] + (at - column) : nullptr;
       if (part == 16) {
         CopyNumbers<16>(source, to);
       } else if (part == 24) {
@@ -145,19 +150,22 @@ void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
         std::copy_n(source, part, to);
       }
     }
-    done += part;
+    at += part;
   }
 }
 
 // Packs rows of patches group by group. The rows are those of the pixels of `shape`. tap(pixel, tap
 // row, tap column) returns the `channels` numbers of a tap, or null for zeros.
 template <typename T, typename F>
-void PackPatches(const Panels& panels, const Shape& shape, int kernel, int64_t channels,
-                 int64_t first, int64_t rows, T* out, int64_t out_rows, int64_t out_first, F tap) {
+void PackPatches(const Panels& panels, const PanelRange& range, const Shape& shape, int kernel,
+                 int64_t channels, int64_t first, int64_t rows, T* out, int64_t out_rows,
+                 int64_t out_first, F tap) {
+  const Panel last = panels[range.end - 1];
+  const int64_t begin = panels[range.begin].start, end = last.start + last.width;
   Pixel pixel(first, shape);
   for (int64_t r0 = 0; r0 < rows; r0 += kPatchGroup) {
-    const PackedGroup<T> group{panels, std::min(kPatchGroup, rows - r0), out, out_rows,
-                               out_first + r0};
+    const PackedGroup<T> group{panels, begin,    end,           std::min(kPatchGroup, rows - r0),
+                               out,    out_rows, out_first + r0};
     Pixel pixels[kPatchGroup];
     for (int64_t r = 0; r < group.rows; ++r, pixel.Next(shape)) pixels[r] = pixel;
     const T* from[kPatchGroup] = {};
@@ -165,8 +173,10 @@ void PackPatches(const Panels& panels, const Shape& shape, int kernel, int64_t c
     CopyColumns(group, panels.channels(), panels.padded() - panels.channels(), from);
     for (int kh = 0; kh < kernel; ++kh) {
       for (int kw = 0; kw < kernel; ++kw) {
+        const int64_t column = (int64_t{kh} * kernel + kw) * channels;
+        if (column + channels <= begin || column >= end) continue;
         for (int64_t r = 0; r < group.rows; ++r) from[r] = tap(pixels[r], kh, kw);
-        CopyColumns(group, (int64_t{kh} * kernel + kw) * channels, channels, from);
+        CopyColumns(group, column, channels, from);
       }
     }
   }
@@ -177,8 +187,9 @@ void PackPatches(const Panels& panels, const Shape& shape, int kernel, int64_t c
 // lines before it is cut into panels. A line is copied as kMost numbers; what follows it in the
 // patch is written later.
 template <int kMost, typename T>
-void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, int64_t first,
-               int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
+void PackLines(const Panels& panels, const PanelRange& range, const ConvolutionShape& shape,
+               const T* x, int64_t first, int64_t rows, T* out, int64_t out_rows,
+               int64_t out_first) {
   const Shape& in = shape.in;
   const int64_t line = shape.kernel * in.c;
   const Shape output = shape.out();
@@ -201,9 +212,10 @@ void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, 
       }
     }
     std::fill(patch + panels.channels(), patch + panels.padded(), T());
-    for (int64_t p = 0; p < panels.count(); ++p) {
+    for (int64_t p = range.begin; p < range.end; ++p) {
       const Panel panel = panels[p];
-      T* to = out + out_rows * panel.start + (out_first + r) * panel.width;
+      T* to = out + out_rows * (panel.start - panels[range.begin].start) +
+              (out_first + r) * panel.width;
       if (panel.width == 16) {
         CopyNumbers<16>(patch + panel.start, to);
       } else {
@@ -216,32 +228,32 @@ void PackLines(const Panels& panels, const ConvolutionShape& shape, const T* x, 
 }  // namespace
 
 template <typename T>
-void ValueRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
-                        int64_t out_first) const {
+void ValueRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+                        int64_t out_rows, int64_t out_first) const {
   PUSHPULL_FOR_CHOSEN_ISA(PackValues<T>)
-  (this->panels_, x_, coefficients_, first, rows, out, out_rows, out_first);
+  (this->panels_, range, x_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
 template <typename T>
-void GradientRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
-                           int64_t out_first) const {
+void GradientRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+                           int64_t out_rows, int64_t out_first) const {
   PUSHPULL_FOR_CHOSEN_ISA(PackGradients<T>)
-  (this->panels_, dy_, coefficients_, first, rows, out, out_rows, out_first);
+  (this->panels_, range, dy_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
 template <typename T>
-void PatchRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
-                        int64_t out_first) const {
+void PatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+                        int64_t out_rows, int64_t out_first) const {
   const Shape& in = shape_.in;
   const Panels& panels = this->panels_;
   if (shape_.kernel * in.c <= 16) {
-    return PackLines<16>(panels, shape_, x_, first, rows, out, out_rows, out_first);
+    return PackLines<16>(panels, range, shape_, x_, first, rows, out, out_rows, out_first);
   }
   if (shape_.kernel * in.c <= 32) {
-    return PackLines<32>(panels, shape_, x_, first, rows, out, out_rows, out_first);
+    return PackLines<32>(panels, range, shape_, x_, first, rows, out, out_rows, out_first);
   }
-  PackPatches(panels, shape_.out(), shape_.kernel, in.c, first, rows, out, out_rows, out_first,
-              [&](const Pixel& pixel, int kh, int kw) -> const T* {
+  PackPatches(panels, range, shape_.out(), shape_.kernel, in.c, first, rows, out, out_rows,
+              out_first, [&](const Pixel& pixel, int kh, int kw) -> const T* {
                 const int64_t h = pixel.h * shape_.stride + kh - shape_.padding.top;
                 const int64_t w = pixel.w * shape_.stride + kw - shape_.padding.left;
                 if (h < 0 || h >= in.h || w < 0 || w >= in.w) return nullptr;
@@ -250,11 +262,11 @@ void PatchRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
 }
 
 template <typename T>
-void TransposedPatchRows<T>::Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
-                                  int64_t out_first) const {
+void TransposedPatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+                                  int64_t out_rows, int64_t out_first) const {
   const Shape to = shape_.out();
-  PackPatches(this->panels_, shape_.in, shape_.kernel, to.c, first, rows, out, out_rows, out_first,
-              [&](const Pixel& pixel, int kh, int kw) -> const T* {
+  PackPatches(this->panels_, range, shape_.in, shape_.kernel, to.c, first, rows, out, out_rows,
+              out_first, [&](const Pixel& pixel, int kh, int kw) -> const T* {
                 int64_t h = pixel.h + shape_.padding.top - kh;
                 int64_t w = pixel.w + shape_.padding.left - kw;
                 if (h < 0 || w < 0) return nullptr;

@@ -16,12 +16,14 @@ namespace pushpull {
 template <typename T>
 class RowSource {
  public:
-  explicit RowSource(int64_t channels) : panels_(channels) {}
+  explicit RowSource(const Panels& panels) : panels_(panels) {}
   virtual ~RowSource() = default;
 
-  // Computes rows [first, first + rows) and writes them as rows [out_first, out_first + rows) of
-  // `out`, a block of out_rows rows in the layout panels().
-  virtual void Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+  // Computes the channels of a range of panels() of rows [first, first + rows) and writes them as
+  // rows [out_first, out_first + rows) of `out`, a block of out_rows rows in the layout of these
+  // panels: one that starts with channel c lies out_rows * c numbers behind the first channel of
+  // the range.
+  virtual void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
                     int64_t out_first) const = 0;
   const Panels& panels() const { return panels_; }
 
@@ -34,8 +36,8 @@ template <typename T>
 class ValueRows : public RowSource<T> {
  public:
   ValueRows(const Lazy<T>& x, const LazyCoefficients& coefficients)
-      : RowSource<T>(x.shape.c), x_(x), coefficients_(coefficients) {}
-  void Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+      : RowSource<T>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
@@ -43,14 +45,15 @@ class ValueRows : public RowSource<T> {
   const LazyCoefficients& coefficients_;
 };
 
-// The rows are the pixels of the gradient of a convolution's raw output.
+// The rows are the pixels of the gradient of a convolution's raw output, in ResultPanels, since
+// they are the right operand of the weight gradient.
 template <typename T>
 class GradientRows : public RowSource<T> {
  public:
   GradientRows(int64_t channels, const OutputGradient<T>& dy,
                const GradientCoefficients& coefficients)
-      : RowSource<T>(channels), dy_(dy), coefficients_(coefficients) {}
-  void Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+      : RowSource<T>(ResultPanels(channels)), dy_(dy), coefficients_(coefficients) {}
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
@@ -64,8 +67,10 @@ template <typename T>
 class PatchRows : public RowSource<T> {
  public:
   PatchRows(const ConvolutionShape& shape, const T* x)
-      : RowSource<T>(int64_t{shape.kernel} * shape.kernel * shape.in.c), shape_(shape), x_(x) {}
-  void Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+      : RowSource<T>(Panels(int64_t{shape.kernel} * shape.kernel * shape.in.c)),
+        shape_(shape),
+        x_(x) {}
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
@@ -79,10 +84,10 @@ template <typename T>
 class TransposedPatchRows : public RowSource<T> {
  public:
   TransposedPatchRows(const ConvolutionShape& shape, const T* dy)
-      : RowSource<T>(int64_t{shape.kernel} * shape.kernel * shape.out_channels),
+      : RowSource<T>(Panels(int64_t{shape.kernel} * shape.kernel * shape.out_channels)),
         shape_(shape),
         dy_(dy) {}
-  void Pack(int64_t first, int64_t rows, T* out, int64_t out_rows,
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:

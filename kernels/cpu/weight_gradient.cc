@@ -13,6 +13,12 @@ namespace {
 constexpr int64_t kMostPartitions = 16;
 constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
 constexpr int64_t kFewestPartitions = 4;
+// With kBySlices a block of a panel of x or of dy fills half of a first-level cache, a block of a
+// slice of x a quarter of a second-level cache of 1 MiB.
+constexpr int64_t kSliceRows = 384;
+constexpr int64_t kSlicePanels = 8;
+constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+constexpr int64_t kPackRows = 48;  // the rows that a task packs
 
 // Returns memory for EvenRows of `packed` rows; for floats, that of the packed rows itself.
 float* PairedRows(float* packed, int64_t, Arena*) { return packed; }
@@ -20,16 +26,17 @@ Bfloat16* PairedRows(Bfloat16*, int64_t numbers, Arena* arena) {
   return arena->Numbers<Bfloat16>(numbers);
 }
 
-// Packs rows [first, first + rows) of `source` as rows from `out_first` on of a block of
-// block_rows, and also in pairs.
-void PackBoth(const RowSource<float>& source, int64_t first, int64_t rows, int64_t block_rows,
-              int64_t out_first, float* packed, float*) {
-  source.Pack(first, rows, packed, block_rows, out_first);
+// Packs a range of panels of rows [first, first + rows) of `source` as rows from `out_first` on of
+// a block of block_rows, and also in pairs.
+void PackBoth(const RowSource<float>& source, const PanelRange& range, int64_t first, int64_t rows,
+              int64_t block_rows, int64_t out_first, float* packed, float*) {
+  source.Pack(range, first, rows, packed, block_rows, out_first);
 }
-void PackBoth(const RowSource<Bfloat16>& source, int64_t first, int64_t rows, int64_t block_rows,
-              int64_t out_first, Bfloat16* packed, Bfloat16* paired) {
-  source.Pack(first, rows, packed, block_rows, out_first);
-  PairRows(source.panels(), packed, block_rows, out_first, rows, paired);
+void PackBoth(const RowSource<Bfloat16>& source, const PanelRange& range, int64_t first,
+              int64_t rows, int64_t block_rows, int64_t out_first, Bfloat16* packed,
+              Bfloat16* paired) {
+  source.Pack(range, first, rows, packed, block_rows, out_first);
+  PairRows(source.panels(), range, packed, block_rows, out_first, rows, paired);
 }
 
 }  // namespace
@@ -37,13 +44,19 @@ void PackBoth(const RowSource<Bfloat16>& source, int64_t first, int64_t rows, in
 template <typename T>
 WeightGradient<T>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
                                   int64_t block_rows, int threads, Arena* arena)
-    : rows_(rows), inner_(inner), outer_(outer), block_rows_(block_rows) {
+    : rows_(rows), inner_(inner), outer_(ResultPanels(outer)), block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
-  packed_x_ = arena->Numbers<T>(packed_rows * inner_.padded());
-  packed_dy_ = arena->Numbers<T>(packed_rows * outer_.padded());
-  paired_x_ = PairedRows(packed_x_, EvenRows<T>(packed_rows) * inner_.padded(), arena);
-  paired_dy_ = PairedRows(packed_dy_, EvenRows<T>(packed_rows) * outer_.padded(), arena);
+  const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMostSliceChannels
+                                                  : EvenRows<T>(packed_rows) * inner_.padded();
+  const int64_t dy_numbers = EvenRows<T>(packed_rows) * outer_.padded();
+  packed_x_ = arena->Numbers<T>(x_numbers);
+  packed_dy_ = arena->Numbers<T>(dy_numbers);
+  paired_x_ = PairedRows(packed_x_, x_numbers, arena);
+  paired_dy_ = PairedRows(packed_dy_, dy_numbers, arena);
   if (cut == Cut::kByBlocks) partial_ = arena->Floats(partitions() * inner * outer_.padded());
+  if (cut == Cut::kBySlices) {
+    partial_ = arena->Floats(threads * kMostSliceChannels * outer_.padded());
+  }
 }
 
 template <typename T>
@@ -67,8 +80,10 @@ void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& d
     const int64_t end = blocks * (partition + 1) / partitions();
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * block_rows_, rows = std::min(block_rows_, rows_ - first);
-      PackBoth(dy, first, rows, block_rows_, 0, packed_dy_ + dy_offset, paired_dy_ + dy_offset);
-      PackBoth(x, first, rows, block_rows_, 0, packed_x_ + x_offset, paired_x_ + x_offset);
+      PackBoth(dy, outer_.all(), first, rows, block_rows_, 0, packed_dy_ + dy_offset,
+               paired_dy_ + dy_offset);
+      PackBoth(x, inner_.all(), first, rows, block_rows_, 0, packed_x_ + x_offset,
+               paired_x_ + x_offset);
       also(packed_dy_ + dy_offset, block, thread);
       const Store store = block == begin ? Store::kWrite : Store::kAdd;
       for (int64_t i = 0; i < inner_.count(); ++i) {
@@ -100,13 +115,54 @@ void WeightGradient<T>::AddUp(float* dweights, ThreadPool* pool) const {
 }
 
 template <typename T>
+void WeightGradient<T>::RunBySlices(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+                                    ThreadPool* pool) const {
+  pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
+    const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
+    PackBoth(dy, outer_.all(), first, rows, rows_, first, packed_dy_, paired_dy_);
+  });
+  pool->ParallelFor((inner_.count() + kSlicePanels - 1) / kSlicePanels,
+                    [&](int64_t slice, int thread) {
+                      const int64_t begin = slice * kSlicePanels;
+                      const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
+                      SliceTask(x, {begin, end}, thread, dweights);
+                    });
+}
+
+template <typename T>
+void WeightGradient<T>::SliceTask(const RowSource<T>& x, const PanelRange& range, int thread,
+                                  float* dweights) const {
+  const int64_t start = inner_[range.begin].start, ldc = outer_.padded();
+  const int64_t x_offset = thread * kSliceRows * kMostSliceChannels;
+  float* sum = partial_ + thread * kMostSliceChannels * ldc;
+  for (int64_t first = 0; first < rows_; first += kSliceRows) {
+    const int64_t rows = std::min(kSliceRows, rows_ - first);
+    PackBoth(x, range, first, rows, kSliceRows, 0, packed_x_ + x_offset, paired_x_ + x_offset);
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      const Panel in = inner_[i];
+      for (int64_t o = 0; o < outer_.count(); ++o) {
+        const Panel out = outer_[o];
+        MultiplyTransposed(paired_x_ + x_offset + kSliceRows * (in.start - start), in.width,
+                           in.valid,
+                           paired_dy_ + EvenRows<T>(rows_) * out.start + first * out.width,
+                           out.width, rows, sum + (in.start - start) * ldc + out.start, ldc,
+                           first == 0 ? Store::kWrite : Store::kAdd);
+      }
+    }
+  }
+  const Panel last = inner_[range.end - 1];
+  for (int64_t k = start; k < last.start + last.valid; ++k) {
+    std::copy_n(sum + (k - start) * ldc, outer_.channels(), dweights + k * outer_.channels());
+  }
+}
+
+template <typename T>
 void WeightGradient<T>::Pack(const RowSource<T>& x, const RowSource<T>& dy,
                              ThreadPool* pool) const {
-  constexpr int64_t kTaskRows = 48;
-  pool->ParallelFor((rows_ + kTaskRows - 1) / kTaskRows, [&](int64_t i) {
-    const int64_t first = i * kTaskRows, rows = std::min(kTaskRows, rows_ - first);
-    PackBoth(x, first, rows, rows_, first, packed_x_, paired_x_);
-    PackBoth(dy, first, rows, rows_, first, packed_dy_, paired_dy_);
+  pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
+    const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
+    PackBoth(x, inner_.all(), first, rows, rows_, first, packed_x_, paired_x_);
+    PackBoth(dy, outer_.all(), first, rows, rows_, first, packed_dy_, paired_dy_);
   });
 }
 
@@ -124,7 +180,7 @@ void WeightGradient<T>::PanelTask(int64_t task, int, float* dweights) const {
       continue;
     }
     // The product writes whole vectors, which would run over into the next row of dweights.
-    alignas(32) float tile[kMaxPanelWidth * kMaxPanelWidth];
+    alignas(64) float tile[kMaxPanelWidth * kMaxPanelWidth];
     MultiplyTransposed(x, in.width, in.valid, dy, out.width, rows_, tile, out.width, Store::kWrite);
     for (int i = 0; i < in.valid; ++i) {
       std::copy(tile + i * out.width, tile + i * out.width + out.valid, to + i * outer);

@@ -3,6 +3,9 @@
 //
 //   kByBlocks   The rows are cut into fixed partitions. A task computes the partial sum of one
 //               partition, block by block; the partial sums are added in order at the end.
+//   kBySlices   All rows of dy are packed first. A task computes the gradients of a slice of some
+//               panels of x: it packs the slice block by block of rows into its cache and adds the
+//               products with all panels of dy.
 //   kByPanels   All rows of x and dy are packed first. A task computes the gradients of one panel
 //               of x, summed over all rows.
 //
@@ -33,6 +36,10 @@ class WeightGradient {
   void RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights, ThreadPool* pool,
                    absl::FunctionRef<void(const T*, int64_t, int)> also) const;
 
+  // kBySlices: computes the whole gradient and blocks until it is done.
+  void RunBySlices(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+                   ThreadPool* pool) const;
+
   // kByPanels: call Pack, then PanelTask for each of the panel_tasks() tasks. packed_dy() holds all
   // packed rows of dy, which the caller may use as well.
   void Pack(const RowSource<T>& x, const RowSource<T>& dy, ThreadPool* pool) const;
@@ -42,17 +49,20 @@ class WeightGradient {
 
  private:
   int64_t partitions() const;
+  void SliceTask(const RowSource<T>& x, const PanelRange& range, int thread, float* dweights) const;
   void AddUp(float* dweights, ThreadPool* pool) const;
 
   int64_t rows_;
   Panels inner_, outer_;
   int64_t block_rows_;
-  T* packed_x_;   // kByBlocks: one block per thread; kByPanels: all rows
-  T* packed_dy_;  // as packed_x_
+  T* packed_x_;   // one block or slice per thread; kByPanels: all rows
+  T* packed_dy_;  // kByBlocks: one block per thread; else all rows
   // The same rows in pairs, as MultiplyTransposed wants them; for floats, the same memory.
   T* paired_x_;
   T* paired_dy_;
-  float* partial_ = nullptr;  // only kByBlocks: [partitions, inner, padded outer]
+  // Sums before they are complete. kByBlocks: [partitions, inner, padded outer]; kBySlices: for
+  // each thread [channels of a slice, padded outer].
+  float* partial_ = nullptr;
 };
 
 }  // namespace pushpull

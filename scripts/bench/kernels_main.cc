@@ -84,7 +84,7 @@ double ProductRate(ThreadPool* pool, NowFunction now) {
     pool->ParallelFor(kParts, [&](int64_t) {
       alignas(64) float tile[kRows * 16];
       for (int i = 0; i < 4; ++i)
-        MultiplyPanel(inner, a.data(), kRows, 0, kRows, b.data(), 16, tile);
+        MultiplyPanel(inner, inner.all(), a.data(), kRows, 0, kRows, b.data(), 16, tile);
     });
   });
   return 4 * 2.0 * kParts * kRows * kInner * 16 / seconds * 1e-9;

@@ -98,6 +98,22 @@ TEST_P(FastConvolution, DoesNotDependOnTheInstructionSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, FastConvolution, testing::ValuesIn(DenseCases()));
+
+// Many rows of patches that are too long for a cache (Cut::kBySlices), with channels that do not
+// fill slices and panels.
+std::vector<ConvolutionCase> LongPatchCases() {
+  std::vector<ConvolutionCase> cases;
+  AddCase({.shape = SameConvolution({3, 13, 14, 91}, 93, 3, 1),
+           .output = ConvolutionCase::Norm::kNone,
+           .bias = true,
+           .add = true},
+          &cases);
+  AddCase({.shape = SameConvolution({3, 25, 24, 83}, 97, 3, 2)}, &cases);
+  AddCase({.shape = SameConvolution({2, 15, 14, 64}, 128, 3, 1), .input_gradient = false}, &cases);
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(LongPatches, FastConvolution, testing::ValuesIn(LongPatchCases()));
 INSTANTIATE_TEST_SUITE_P(Depthwise, FastConvolution, testing::ValuesIn(DepthwiseCases()));
 
 }  // namespace

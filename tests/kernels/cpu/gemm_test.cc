@@ -57,6 +57,17 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
 class PairProduct : public testing::TestWithParam<Exponents> {
  protected:
   void TearDown() override { UseCpuIsa(AvailableCpuIsas().back()); }
+  struct Size {
+    int64_t inner;
+    int width;
+  };
+  static std::vector<Size> Cases() {
+    std::vector<Size> cases;
+    for (const int width : {8, 16, 24, 32}) {
+      for (const int64_t inner : {37, 1603}) cases.push_back({inner, width});
+    }
+    return cases;
+  }
   // Without fused multiply-adds a product must not overflow or become denormal.
   static std::vector<CpuIsa> Isas() {
     std::vector<CpuIsa> isas = AvailableCpuIsas();
@@ -67,29 +78,64 @@ class PairProduct : public testing::TestWithParam<Exponents> {
   }
 };
 
+// The panel with this channel, which may be one of the padding.
+Panel PanelOf(const Panels& panels, int64_t channel) {
+  for (int64_t p = 0;; ++p) {
+    if (channel < panels[p].start + panels[p].width) return panels[p];
+  }
+}
+
+// Panels lie next to each other, have one of the widths that products know, and leave less than a
+// vector unused.
+TEST(Panels, CoverTheChannels) {
+  for (const bool wide : {false, true}) {
+    for (int64_t channels = 1; channels <= 200; ++channels) {
+      const Panels panels(channels, wide);
+      int64_t end = 0;
+      for (int64_t p = 0; p < panels.count(); ++p) {
+        const Panel panel = panels[p];
+        EXPECT_EQ(panel.start, end) << channels;
+        end += panel.width;
+        EXPECT_EQ(panel.valid, std::min(channels, end) - panel.start) << channels;
+        EXPECT_GT(panel.valid, panel.width - kVector) << channels;
+        const bool only_one = panels.count() == 1;
+        EXPECT_TRUE(panel.width == 16 || panel.width == 24 || (panel.width == 32 && wide) ||
+                    (panel.width == 8 && only_one))
+            << channels << ": " << panel.width;
+      }
+      EXPECT_EQ(panels.padded(), end);
+      EXPECT_EQ(panels.all().end, panels.count());
+    }
+  }
+}
+
 // c = a * b with a[rows, inner] in panels and b[inner, width] in pairs of rows.
+// The second length is more than what passes through the cache at once, and is also multiplied in
+// two calls.
 TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
-  constexpr int64_t kRows = 21, kInner = 37;
-  for (const int width : {8, 16, 24}) {
-    const Panels panels(kInner);
+  constexpr int64_t kRows = 21;
+  for (const auto& [inner, width] : Cases()) {
+    const Panels panels(inner, /*wide=*/width == 32);
     std::vector<Bfloat16> a =
         RandomNumbers(kRows * panels.padded(), 1, GetParam().a, GetParam().spread);
     std::vector<Bfloat16> b =
-        RandomNumbers(EvenRows<Bfloat16>(kInner) * width, 2, GetParam().b, GetParam().spread);
+        RandomNumbers(EvenRows<Bfloat16>(inner) * width, 2, GetParam().b, GetParam().spread);
     const auto place_of_a = [&](int64_t r, int64_t k) {
-      const Panel panel = panels[std::min(k / 16, panels.count() - 1)];
+      const Panel panel = PanelOf(panels, k);
       return kRows * panel.start + r * panel.width + k - panel.start;
     };
-    const auto place_of_b = [&](int64_t k, int64_t j) { return (k / 2 * width + j) * 2 + k % 2; };
+    const auto place_of_b = [width = width](int64_t k, int64_t j) {
+      return (k / 2 * width + j) * 2 + k % 2;
+    };
     for (int64_t r = 0; r < kRows; ++r) {
-      for (int64_t k = kInner; k < panels.padded(); ++k) a[place_of_a(r, k)].bits = 0;
+      for (int64_t k = inner; k < panels.padded(); ++k) a[place_of_a(r, k)].bits = 0;
     }
-    for (int64_t j = 0; j < width; ++j) b[place_of_b(kInner, j)].bits = 0;
+    for (int64_t j = 0; j < width; ++j) b[place_of_b(inner, j)].bits = 0;
     std::vector<float> expected(kRows * width);
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t j = 0; j < width; ++j) {
         float sum = 0;
-        for (int64_t k = 0; k < kInner; k += 2) {
+        for (int64_t k = 0; k < inner; k += 2) {
           sum = Add(sum, a[place_of_a(r, k + 1)], b[place_of_b(k + 1, j)]);
           sum = Add(sum, a[place_of_a(r, k)], b[place_of_b(k, j)]);
         }
@@ -98,9 +144,18 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
     }
     for (const CpuIsa isa : Isas()) {
       UseCpuIsa(isa);
+      if (width == 32 && ResultPanels(32).count() != 1) continue;
       std::vector<float> actual(kRows * width);
-      MultiplyPanel(panels, a.data(), kRows, 0, kRows, b.data(), width, actual.data());
-      EXPECT_EQ(Bits(actual), Bits(expected)) << CpuIsaName(isa) << ", width " << width;
+      for (const int64_t cut : {int64_t{0}, panels.count() / 3}) {
+        if (cut > 0) {
+          MultiplyPanel(panels, {0, cut}, a.data(), kRows, 0, kRows, b.data(), width,
+                        actual.data());
+        }
+        MultiplyPanel(panels, {cut, panels.count()}, &a[kRows * panels[cut].start], kRows, 0, kRows,
+                      b.data(), width, actual.data());
+        EXPECT_EQ(Bits(actual), Bits(expected))
+            << CpuIsaName(isa) << ", " << inner << " x " << width << ", cut at " << cut;
+      }
     }
   }
 }
@@ -109,8 +164,8 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
 TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   constexpr int64_t kRows = 31;
   for (const int a_width : {8, 16, 24}) {
-    for (const int width : {8, 16, 24}) {
-      const Panels a_panels(a_width), b_panels(width);
+    for (const int width : {8, 16, 24, 32}) {
+      const Panels a_panels(a_width), b_panels(width, /*wide=*/true);
       const std::vector<Bfloat16> a =
           RandomNumbers(kRows * a_width, 3, GetParam().a, GetParam().spread);
       const std::vector<Bfloat16> b =
@@ -131,10 +186,11 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
       }
       for (const CpuIsa isa : Isas()) {
         UseCpuIsa(isa);
+        if (width == 32 && ResultPanels(32).count() != 1) continue;
         std::vector<Bfloat16> paired_a(EvenRows<Bfloat16>(kRows) * a_width),
             paired_b(EvenRows<Bfloat16>(kRows) * width);
-        PairRows(a_panels, a.data(), kRows, 0, kRows, paired_a.data());
-        PairRows(b_panels, b.data(), kRows, 0, kRows, paired_b.data());
+        PairRows(a_panels, a_panels.all(), a.data(), kRows, 0, kRows, paired_a.data());
+        PairRows(b_panels, b_panels.all(), b.data(), kRows, 0, kRows, paired_b.data());
         std::vector<float> actual(a_width * width);
         MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, kRows,
                            actual.data(), width, Store::kWrite);
