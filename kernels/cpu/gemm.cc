@@ -90,6 +90,21 @@ void WithRows(int64_t rows, F f) {
   }
 }
 
+// Calls f.operator()<rows>(first) for tiles that cover rows [0, rows), none with more than kMost.
+// All have nearly as many, because one with few rows has too few sums to hide their latency.
+template <int kMost, typename F>
+HWY_INLINE void ForEachTile(int64_t rows, F f) {
+  const int64_t tiles = (rows + kMost - 1) / kMost;
+  const int64_t fewer = rows / std::max<int64_t>(tiles, 1);
+  const int64_t higher = rows - fewer * tiles;  // the tiles that have one row more
+  int64_t first = 0;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t height = fewer + (t < higher ? 1 : 0);
+    WithRows<kMost>(height, [&]<int kRows>() HWY_ATTR { f.template operator()<kRows>(first); });
+    first += height;
+  }
+}
+
 // Calls f.operator()<width>() for the width of a panel.
 template <typename F>
 void WithWidth(int width, F f) {
@@ -114,21 +129,16 @@ void MultiplyPanelOf(const Panels& inner, const PanelRange& range, const typenam
   const int64_t channel_bytes = width * static_cast<int64_t>(sizeof(typename Math::Number));
   const int64_t part = kPartBytes / (channel_bytes * inner[range.begin].width);
   WithWidth(width, [&]<int kWidth>() HWY_ATTR {
-    constexpr int kRows = TileRows(kWidth);
     for (int64_t first = range.begin; first < range.end; first += part) {
       const int64_t end = std::min(range.end, first + part);
-      int64_t r = 0;
-      for (; r + kRows <= rows; r += kRows) {
+      ForEachTile<TileRows(kWidth)>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
         MultiplyTile<Math, kWidth, kRows>(product, first, end, first_row + r, r);
-      }
-      WithRows<kRows - 1>(rows - r, [&]<int kLast>() HWY_ATTR {
-        MultiplyTile<Math, kWidth, kLast>(product, first, end, first_row + r, r);
       });
     }
   });
 }
 
-// The operands of MultiplyTransposed, from one column of a on.
+// The operands of MultiplyTransposed.
 template <typename Number>
 struct TransposedProduct {
   const Number* a;
@@ -140,11 +150,12 @@ struct TransposedProduct {
   Store store;
 };
 
-// Computes one tile of c = or += transpose(a) * b: kRows columns of the panel a times the panel b,
-// summed over the rows m of both. Each row is one outer product of kRows neighbouring numbers of a
-// with the row of b. Both panels are read front to back, so nothing is gathered or transposed. The
-// result stays in registers for all rows and is stored once. Multiply-add throughput is the likely
-// bound while the panels come from a cache; with very many rows it is the bandwidth of that cache.
+// Computes one tile of c = or += transpose(a) * b: columns [first, first + kRows) of the panel a
+// times the panel b, summed over the rows m of both. Each row is one outer product of kRows
+// neighbouring numbers of a with the row of b. Both panels are read front to back, so nothing is
+// gathered or transposed. The result stays in registers for all rows and is stored once.
+// Multiply-add throughput is the likely bound while the panels come from a cache; with very many
+// rows it is the bandwidth of that cache.
 //
 //            a [rows, a_width]      b [rows, kWidth]
 //           .----.---.------.      .----------------.
@@ -152,29 +163,25 @@ struct TransposedProduct {
 //           '----'---'------'      '----------------'
 //               kRows columns
 template <typename Math, int kWidth, int kRows>
-void TransposedTile(const TransposedProduct<typename Math::Number>& product) {
+void TransposedTile(const TransposedProduct<typename Math::Number>& product, int64_t first) {
+  const auto* const a = product.a + first * Math::kDepth;
   Tile<Math, kRows, kWidth> tile;
 #pragma GCC unroll 4
   for (int64_t m = 0; m < product.rows; m += Math::kDepth) {
-    tile.Add(product.a + m * product.a_width, Math::kDepth, product.b + m * kWidth);
+    tile.Add(a + m * product.a_width, Math::kDepth, product.b + m * kWidth);
   }
-  tile.StoreTo(product.c, product.ldc, product.store);
+  tile.StoreTo(product.c + first * product.ldc, product.ldc, product.store);
 }
 
 template <typename Math>
 void MultiplyTransposedOf(const typename Math::Number* a, int a_width, int a_valid,
                           const typename Math::Number* b, int b_width, int64_t rows, float* c,
                           int64_t ldc, Store store) {
-  TransposedProduct<typename Math::Number> product{a, a_width, b, rows, c, ldc, store};
+  const TransposedProduct<typename Math::Number> product{a, a_width, b, rows, c, ldc, store};
   WithWidth(b_width, [&]<int kWidth>() HWY_ATTR {
-    constexpr int kRows = TileRows(kWidth);
-    for (; a_valid >= kRows; a_valid -= kRows) {
-      TransposedTile<Math, kWidth, kRows>(product);
-      product.a += kRows * Math::kDepth;
-      product.c += kRows * product.ldc;
-    }
-    WithRows<kRows - 1>(
-        a_valid, [&]<int kLast>() HWY_ATTR { TransposedTile<Math, kWidth, kLast>(product); });
+    ForEachTile<TileRows(kWidth)>(a_valid, [&]<int kRows>(int64_t first) HWY_ATTR {
+      TransposedTile<Math, kWidth, kRows>(product, first);
+    });
   });
 }
 

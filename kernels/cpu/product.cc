@@ -14,10 +14,18 @@ constexpr int64_t kCacheNumbers = 64
 constexpr int64_t kPackRows = 48;         // the rows that a task packs
 constexpr int64_t kPanelRows = 384;       // the rows of a block with kByPanels
 constexpr int64_t kMostTasks = 64;        // of Run; more would only add overhead
-// A block with kBySlices. A slice of it and the results of 288 channels fill 256 KiB.
-constexpr int64_t kSliceRows = 96;
+// With kBySlices a block has about so many rows. Its slices and the results of 288 channels fill
+// half of a second-level cache of 1 MiB.
+constexpr int64_t kSliceRows = 192;
 constexpr int64_t kSlicePanels = 24;
 constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+
+// The rows of a block with kBySlices: such that all blocks are nearly equal and two or four threads
+// get equally many.
+int64_t EvenBlockRows(int64_t rows) {
+  const int64_t blocks = 4 * std::max<int64_t>(1, (rows + 2 * kSliceRows) / (4 * kSliceRows));
+  return (rows + blocks - 1) / blocks;
+}
 
 }  // namespace
 
@@ -42,7 +50,7 @@ Product<T>::Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, i
       outer_(ResultPanels(outer)),
       cut_(cut),
       block_rows_(cut == Cut::kByBlocks   ? block_rows
-                  : cut == Cut::kBySlices ? kSliceRows
+                  : cut == Cut::kBySlices ? EvenBlockRows(rows)
                                           : kPanelRows),
       b_rows_(EvenRows<T>(inner.channels())),
       packed_b_(arena->Numbers<T>(
