@@ -44,18 +44,14 @@ void StoreRows(const Shape& shape, const Load& load, T* out, ThreadPool* pool) {
   });
 }
 
-int64_t SamplesPerTask(const Shape& shape) {
-  return std::max<int64_t>(1, kTaskFloats / (shape.h * shape.w * shape.c));
-}
-
-// Calls f(sample) for all samples, on the pool's threads. A task handles several samples if they
-// are small.
+// Calls f(i, thread) for `count` pieces of `floats` floats each, on the pool's threads. A task
+// handles several pieces if they are small.
 template <typename F>
-void ForEachSample(const Shape& shape, ThreadPool* pool, F f) {
-  const int64_t per_task = SamplesPerTask(shape);
-  pool->ParallelFor((shape.n + per_task - 1) / per_task, [&](int64_t task) {
-    const int64_t end = std::min(shape.n, (task + 1) * per_task);
-    for (int64_t n = task * per_task; n < end; ++n) f(n);
+void ForEachPiece(int64_t count, int64_t floats, ThreadPool* pool, F f) {
+  const int64_t per_task = std::max<int64_t>(1, kTaskFloats / floats);
+  pool->ParallelFor((count + per_task - 1) / per_task, [&](int64_t task, int thread) {
+    const int64_t end = std::min(count, (task + 1) * per_task);
+    for (int64_t i = task * per_task; i < end; ++i) f(i, thread);
   });
 }
 
@@ -77,7 +73,7 @@ void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, T
   const int64_t pixels = x.shape.h * x.shape.w, channels = x.shape.c;
   const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
   WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
-    ForEachSample(x.shape, pool, [&](int64_t n) HWY_ATTR {
+    ForEachPiece(x.shape.n, pixels * channels, pool, [&](int64_t n, int) HWY_ATTR {
       ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
         const auto channel = load.At(lanes, c);
         Vector sum = Zero();
@@ -90,20 +86,29 @@ void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, T
   });
 }
 
-// Gives each pixel of a sample its part of dy. The row that all pixels of a sample receive is
-// computed first, into `rows`.
+// Gives each pixel of a sample its part of dy. A block is some samples, one unless they have one
+// pixel each. The rows that its pixels receive are computed first, in memory of the thread.
 template <typename T>
 void SpreadGradient(const Shape& shape, const T* dy, const BackwardFinisher<T>& finisher,
-                    float* rows, ThreadPool* pool) {
-  const int64_t pixels = shape.h * shape.w, channels = shape.c;
+                    int64_t block_samples, float* rows, ThreadPool* pool) {
+  const int64_t pixels = shape.h * shape.w, channels = shape.c, padded = PaddedChannels(channels);
   const Vector factor = hn::Set(Tag(), 1.0f / static_cast<float>(pixels));
-  ForEachSample(shape, pool, [&](int64_t n) HWY_ATTR {
-    float* row = rows + n * PaddedChannels(channels);
-    ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
-      lanes.StorePadded(row + c, hn::Mul(lanes.Load(dy + n * channels + c), factor));
-    });
-    finisher.FinishRows({0, channels, 0}, n * pixels, pixels, row, n, Store::kWrite);
-  });
+  const int64_t blocks = (shape.n + block_samples - 1) / block_samples;
+  ForEachPiece(blocks, block_samples * pixels * channels, pool,
+               [&](int64_t block, int thread) HWY_ATTR {
+                 float* tile = rows + thread * block_samples * padded;
+                 const int64_t first = block * block_samples;
+                 const int64_t samples = std::min(block_samples, shape.n - first);
+                 ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+                   for (int64_t n = 0; n < samples; ++n) {
+                     const Vector sum = lanes.Load(dy + (first + n) * channels + c);
+                     lanes.StorePadded(tile + n * padded + c, hn::Mul(sum, factor));
+                   }
+                 });
+                 const int64_t stride = pixels == 1 ? padded : 0;
+                 finisher.FinishRows({0, channels, stride}, first * pixels, samples * pixels, tile,
+                                     block, Store::kWrite);
+               });
 }
 
 template <typename T>
@@ -140,14 +145,19 @@ namespace pushpull {
 
 namespace {
 
+// The samples of a block, if they have one pixel each.
+constexpr int64_t kPixelSamples = 64;
+
 struct PoolPlan {
-  PoolPlan(const Shape& shape, Arena* arena)
-      : coefficients(shape.c, arena),
-        sums(shape.n, shape.c, arena),
-        rows(arena->Floats(shape.n * PaddedChannels(shape.c))) {}
+  PoolPlan(const Shape& shape, int threads, Arena* arena)
+      : block_samples(shape.h * shape.w == 1 ? kPixelSamples : 1),
+        coefficients(shape.c, arena),
+        sums((shape.n + block_samples - 1) / block_samples, shape.c, arena),
+        rows(arena->Floats(threads * block_samples * PaddedChannels(shape.c))) {}
+  int64_t block_samples;
   LazyCoefficients coefficients;
   BlockSums sums;
-  float* rows;  // per sample, the gradient that each of its pixels receives
+  float* rows;  // for each thread, the gradients that the pixels of a block's samples receive
 };
 
 }  // namespace
@@ -173,9 +183,9 @@ void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, 
   PUSHPULL_FOR_CHOSEN_ISA(AddRows)(from, rows, stride, channels, out);
 }
 
-int64_t PoolWorkspaceBytes(const Shape& shape) {
+int64_t PoolWorkspaceBytes(const Shape& shape, int threads) {
   Arena arena;
-  PoolPlan(shape, &arena);
+  PoolPlan(shape, threads, &arena);
   return arena.used_bytes();
 }
 
@@ -189,10 +199,11 @@ void PoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
                   const Workspace& workspace, ThreadPool* pool) {
   if (dx.dz == nullptr) return;
   Arena arena(workspace);
-  const PoolPlan plan(x.shape, &arena);
+  const PoolPlan plan(x.shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, x.shape.c);
   const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
-  PUSHPULL_FOR_CHOSEN_ISA(SpreadGradient<T>)(x.shape, dy, finisher, plan.rows, pool);
+  PUSHPULL_FOR_CHOSEN_ISA(SpreadGradient<T>)
+  (x.shape, dy, finisher, plan.block_samples, plan.rows, pool);
   if (x.batch_norm != nullptr) {
     CombineGradients(plan.sums, *x.batch_norm, x.shape.c, dx.dbeta, dx.dgamma, pool);
   }

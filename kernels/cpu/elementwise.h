@@ -30,7 +30,7 @@ void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
 // the calling thread.
 void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out);
 
-int64_t PoolWorkspaceBytes(const Shape& shape);
+int64_t PoolWorkspaceBytes(const Shape& shape, int threads);
 // As Operators::GlobalAveragePool and GlobalAveragePoolBackward.
 template <typename T>
 void PoolForward(const Lazy<T>& x, const LazyCoefficients& coefficients, T* y, ThreadPool* pool);

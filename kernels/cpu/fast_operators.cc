@@ -37,7 +37,9 @@ class FastOperators : public HostOperators<T> {
     return std::max(DepthwiseForwardWorkspaceBytes(shape, pool_->num_threads()),
                     DepthwiseBackwardWorkspaceBytes(shape, pool_->num_threads()));
   }
-  int64_t PoolWorkspace(const Shape& shape) const override { return PoolWorkspaceBytes(shape); }
+  int64_t PoolWorkspace(const Shape& shape) const override {
+    return PoolWorkspaceBytes(shape, pool_->num_threads());
+  }
 
   void Apply(const Lazy<T>& x, T* out) override {
     Lazy<T> computed = x;

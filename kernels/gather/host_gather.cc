@@ -2,12 +2,192 @@
 #include "kernels/gather/host_gather.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 namespace pushpull {
 namespace {
 
+using gather::Widen;
+using gather::WideOf;
+
 // The elements that a task computes, about: enough to outweigh handing the task out.
 constexpr int64_t kTaskElements = 16 << 10;
+
+// What a task computes at once: by default a row of the output. The overloads compute the same
+// numbers, with the same bits, in an order that suits a CPU.
+
+template <typename F>
+int64_t Units(const F& formula) {
+  return formula.rows;
+}
+template <typename F>
+int64_t ElementsOfUnit(const F& formula) {
+  return formula.channels;
+}
+template <typename F>
+void RunUnit(const F& formula, int64_t row) {
+  const F local = formula;  // so that the compiler need not read it again after a store
+  for (int64_t c = 0; c < local.channels; ++c) local(row, c);
+}
+
+// As RunUnit, with the activation's function known to the compiler, which then makes vectors of the
+// loop.
+template <ActivationFunction kFunction, typename F>
+void RunActivation(const F& formula, int64_t row) {
+  F local = formula;
+  local.activation.function = kFunction;
+  for (int64_t c = 0; c < local.channels; ++c) local(row, c);
+}
+template <typename F>
+void RunAnyActivation(const F& formula, int64_t row) {
+  switch (formula.activation.function) {
+    case ActivationFunction::kRelu:
+      return RunActivation<ActivationFunction::kRelu>(formula, row);
+    case ActivationFunction::kRelu6:
+      return RunActivation<ActivationFunction::kRelu6>(formula, row);
+    case ActivationFunction::kHardSigmoid:
+      return RunActivation<ActivationFunction::kHardSigmoid>(formula, row);
+    case ActivationFunction::kHardSwish:
+      return RunActivation<ActivationFunction::kHardSwish>(formula, row);
+    default:
+      for (int64_t c = 0; c < formula.channels; ++c) formula(row, c);
+  }
+}
+template <typename T>
+void RunUnit(const gather::ActivationForward<T>& formula, int64_t row) {
+  RunAnyActivation(formula, row);
+}
+// Through a buffer, because dx may be dy, and the compiler makes no vectors if it must expect that.
+template <typename T>
+void RunUnit(const gather::ActivationBackward<T>& formula, int64_t row) {
+  constexpr int64_t kBuffer = 64;
+  T buffer[kBuffer];
+  for (int64_t c = 0; c < formula.channels; c += kBuffer) {
+    gather::ActivationBackward<T> part = formula;
+    part.channels = std::min(kBuffer, formula.channels - c);
+    part.x += row * formula.channels + c;
+    part.dy += row * formula.channels + c;
+    part.dx = buffer;
+    RunAnyActivation(part, 0);
+    std::copy_n(buffer, part.channels, formula.dx + row * formula.channels + c);
+  }
+}
+
+// A sample: pixel by pixel, because the pixels of one channel lie far apart.
+template <typename T>
+int64_t ElementsOfUnit(const gather::MultiplyBackwardGate<T>& formula) {
+  return formula.pixels * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::MultiplyBackwardGate<T>& formula, int64_t row) {
+  const int64_t channels = formula.channels;
+  std::vector<WideOf<T>> sums(channels);
+  for (int64_t p = 0; p < formula.pixels; ++p) {
+    const T* const x = formula.x + (row * formula.pixels + p) * channels;
+    const T* const dy = formula.dy + (row * formula.pixels + p) * channels;
+    WideOf<T>* const sum = sums.data();
+    for (int64_t c = 0; c < channels; ++c) sum[c] += Widen(dy[c]) * Widen(x[c]);
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    gather::Narrow(sums[c], formula.dgate + row * channels + c);
+  }
+}
+
+// Finds the largest elements of windows, all channels of one at a time.
+template <typename T>
+class LargestFinder {
+ public:
+  LargestFinder(const gather::PoolWindows& windows, const T* x, int64_t n)
+      : windows_(windows),
+        x_(x + n * windows.in.h * windows.in.w * windows.in.c),
+        largest_(windows.in.c),
+        places_(windows.in.c) {}
+
+  // The pixel, h * in.w + w, of LargestOf for each channel. Valid until the next call.
+  const std::vector<int32_t>& Find(int64_t oh, int64_t ow) {
+    const gather::PoolWindows& s = windows_;
+    const gather::Interval rows = gather::Covered(s, oh, s.padding.top, s.in.h);
+    const gather::Interval columns = gather::Covered(s, ow, s.padding.left, s.in.w);
+    bool first = true;
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w, first = false) {
+        Compare(static_cast<int32_t>(h * s.in.w + w), first);
+      }
+    }
+    return places_;
+  }
+
+ private:
+  void Compare(int32_t pixel, bool first) {
+    const int64_t channels = windows_.in.c;
+    const T* const values = x_ + pixel * channels;
+    WideOf<T>* const largest = largest_.data();
+    int32_t* const places = places_.data();
+    for (int64_t c = 0; c < channels; ++c) {
+      // The condition of LargestOf.
+      const WideOf<T> value = Widen(values[c]);
+      const bool better = first || value > largest[c] || value != value;
+      largest[c] = better ? value : largest[c];
+      places[c] = better ? pixel : places[c];
+    }
+  }
+
+  const gather::PoolWindows windows_;
+  const T* const x_;  // of the sample
+  std::vector<WideOf<T>> largest_;
+  std::vector<int32_t> places_;
+};
+
+// A sample: all channels of a window are compared at once.
+template <typename T>
+int64_t Units(const gather::MaxPoolForward<T>& formula) {
+  return formula.windows.in.n;
+}
+template <typename T>
+int64_t ElementsOfUnit(const gather::MaxPoolForward<T>& formula) {
+  return formula.windows.out_h * formula.windows.out_w * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::MaxPoolForward<T>& formula, int64_t n) {
+  const gather::PoolWindows& s = formula.windows;
+  const int64_t channels = formula.channels;
+  const T* const x = formula.x + n * s.in.h * s.in.w * channels;
+  LargestFinder<T> finder(s, formula.x, n);
+  for (int64_t oh = 0; oh < s.out_h; ++oh) {
+    for (int64_t ow = 0; ow < s.out_w; ++ow) {
+      const std::vector<int32_t>& places = finder.Find(oh, ow);
+      T* const y = formula.y + s.IndexOf(n, oh, ow, 0);
+      for (int64_t c = 0; c < channels; ++c) y[c] = x[places[c] * channels + c];
+    }
+  }
+}
+
+// A sample: the largest elements of each window are found once for all elements of the window. The
+// sums have the order of the windows, as in the formula.
+template <typename T>
+int64_t Units(const gather::MaxPoolBackward<T>& formula) {
+  return formula.windows.in.n;
+}
+template <typename T>
+int64_t ElementsOfUnit(const gather::MaxPoolBackward<T>& formula) {
+  return formula.windows.in.h * formula.windows.in.w * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::MaxPoolBackward<T>& formula, int64_t n) {
+  const gather::PoolWindows& s = formula.windows;
+  const int64_t channels = formula.channels, size = s.in.h * s.in.w * channels;
+  std::vector<WideOf<T>> sums(size);
+  LargestFinder<T> finder(s, formula.x, n);
+  for (int64_t oh = 0; oh < s.out_h; ++oh) {
+    for (int64_t ow = 0; ow < s.out_w; ++ow) {
+      const std::vector<int32_t>& places = finder.Find(oh, ow);
+      const T* const dy = formula.dy + s.IndexOf(n, oh, ow, 0);
+      for (int64_t c = 0; c < channels; ++c) sums[places[c] * channels + c] += Widen(dy[c]);
+    }
+  }
+  for (int64_t i = 0; i < size; ++i) gather::Narrow(sums[i], formula.dx + n * size + i);
+}
 
 }  // namespace
 
@@ -17,15 +197,12 @@ void RunOnHost(
     absl::FunctionRef<void(int64_t count, absl::FunctionRef<void(int64_t)> body)> parallel_for) {
   std::visit(
       [&](const auto& formula) {
-        const int64_t rows = formula.rows, channels = formula.channels;
+        const int64_t units = Units(formula);
         const int64_t per_task =
-            std::max<int64_t>(1, kTaskElements / std::max<int64_t>(channels, 1));
-        parallel_for((rows + per_task - 1) / per_task, [&](int64_t task) {
-          const auto local = formula;  // so that the compiler need not read it again after a store
-          const int64_t end = std::min(rows, (task + 1) * per_task);
-          for (int64_t row = task * per_task; row < end; ++row) {
-            for (int64_t c = 0; c < channels; ++c) local(row, c);
-          }
+            std::max<int64_t>(1, kTaskElements / std::max<int64_t>(ElementsOfUnit(formula), 1));
+        parallel_for((units + per_task - 1) / per_task, [&](int64_t task) {
+          const int64_t end = std::min(units, (task + 1) * per_task);
+          for (int64_t unit = task * per_task; unit < end; ++unit) RunUnit(formula, unit);
         });
       },
       gather);

@@ -121,6 +121,33 @@ TEST_P(OperatorsTest, PoolAveragesTheActivatedPixels) {
   EXPECT_EQ(dx.Take("pool gradient"), expected);
 }
 
+// The gradient of a sum goes back through each of its inputs as that of a pool of single pixels.
+TEST_P(OperatorsTest, AGradientPassesThroughAPoolOfSinglePixels) {
+  constexpr int64_t kPixels = 150, kChannels = 19;
+  const Shape shape{kPixels, 1, 1, kChannels};
+  const auto raw = RandomValues<float>(shape.size(), 1), dy = RandomValues<float>(shape.size(), 2),
+             add = RandomValues<float>(shape.size(), 3);
+  const std::vector<float> gamma(kChannels, 2.0f), beta(kChannels, 0.25f), mean(kChannels, 0.5f),
+      variance(kChannels, 4.0f);
+  const BatchNorm<float> norm{gamma.data(),    beta.data(), mean.data(),
+                              variance.data(), 0,           Statistics::kBatch};
+  const Lazy<float> x{shape, raw.data(), &norm, Activation::kRelu6, nullptr, nullptr};
+  Output<float> dz(shape.size()), dbeta(kChannels), dgamma(kChannels);
+  GuardedWorkspace workspace(operators_->PoolWorkspace(shape));
+  operators_->GlobalAveragePoolBackward(
+      x, dy.data(), {dz.data(), add.data(), dbeta.data(), dgamma.data()}, workspace.view());
+  std::vector<float> expected(shape.size()), expected_dbeta(kChannels), expected_dgamma(kChannels);
+  for (int64_t i = 0; i < shape.size(); ++i) {
+    const float normed = (raw[i] - 0.5f) / 2.0f, value = 2.0f * normed + 0.25f;
+    expected[i] = value > 0 && value < 6 ? dy[i] + add[i] : 0;
+    expected_dbeta[i % kChannels] += expected[i];
+    expected_dgamma[i % kChannels] += expected[i] * normed;
+  }
+  ExpectClose("dz", expected, dz.Take("dz"), 1e-6);
+  ExpectClose("dbeta", expected_dbeta, dbeta.Take("dbeta"), 1e-5);
+  ExpectClose("dgamma", expected_dgamma, dgamma.Take("dgamma"), 1e-5);
+}
+
 TEST_P(OperatorsTest, ApplyAddsTheSkipAfterBatchNorm) {
   const Shape shape{3, 1, 3, 9};
   const auto raw = RandomValues<float>(shape.size(), 1),

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -192,6 +193,75 @@ TEST(GatherTest, CopiesOnlyItsChannels) {
   std::vector<float> y(8, 0.5f);
   RunSerially<float>(gather::CopyChannels<float>{2, 2, x.data(), 3, 1, y.data(), 4, 1});
   EXPECT_THAT(y, ElementsAre(0.5f, 2, 3, 0.5f, 0.5f, 5, 6, 0.5f));
+}
+
+// Coarse values, so that windows have equal elements, with infinities and NaNs among them.
+template <typename T>
+std::vector<T> AwkwardNumbers(int64_t count, uint64_t seed) {
+  std::vector<T> numbers(count);
+  const std::vector<double> values = RandomValues(count, seed);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool is_special = i % 11 == 5;
+    const double value = !is_special     ? std::round(2.0 * values[i]) / 2.0
+                         : values[i] > 2 ? std::nan("")
+                                         : std::copysign(kInfinity, values[i]);
+    gather::Narrow(static_cast<gather::WideOf<T>>(value), &numbers[i]);
+  }
+  return numbers;
+}
+
+// Bits would not do: which of two NaNs a product returns is up to the compiler.
+template <typename T>
+void ExpectSameNumbers(const std::vector<T>& expected, const std::vector<T>& actual,
+                       const std::string& name) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto want = gather::Widen(expected[i]), got = gather::Widen(actual[i]);
+    const bool same =
+        std::isnan(want) ? std::isnan(got) : want == got && std::signbit(want) == std::signbit(got);
+    EXPECT_TRUE(same) << name << " " << i << ": " << want << " and " << got;
+  }
+}
+
+// Some gathers run on the CPU in an order of their own.
+template <typename T>
+void ExpectTheNumbersOfTheFormulas() {
+  for (const GatherCase<T>& c : AllGatherCases<T>()) {
+    const std::vector<T> a = AwkwardNumbers<T>(c.a, 1), b = AwkwardNumbers<T>(c.b, 2);
+    std::vector<T> expected(c.out), actual(c.out);
+    std::visit(
+        [](const auto& formula) {
+          for (int64_t row = 0; row < formula.rows; ++row) {
+            for (int64_t channel = 0; channel < formula.channels; ++channel) formula(row, channel);
+          }
+        },
+        c.make({a.data(), b.data(), expected.data()}));
+    RunSerially<T>(c.make({a.data(), b.data(), actual.data()}));
+    ExpectSameNumbers(expected, actual, c.name);
+  }
+}
+
+TEST(GatherTest, TheCpuComputesTheNumbersOfTheFormulas) {
+  ExpectTheNumbersOfTheFormulas<float>();
+  ExpectTheNumbersOfTheFormulas<Bfloat16>();
+  ExpectTheNumbersOfTheFormulas<double>();
+}
+
+TEST(GatherTest, AnActivationsGradientMayReplaceThatOfItsOutput) {
+  constexpr int64_t kRows = 3, kChannels = 150;
+  const std::vector<float> x = AwkwardNumbers<float>(kRows * kChannels, 1);
+  for (const ActivationFunction function :
+       {ActivationFunction::kRelu, ActivationFunction::kHardSwish, ActivationFunction::kSwish}) {
+    const std::vector<float> dy = AwkwardNumbers<float>(kRows * kChannels, 2);
+    std::vector<float> dx = dy;
+    RunSerially<float>(gather::ActivationBackward<float>{
+        kRows, kChannels, {function, 0}, x.data(), dx.data(), dx.data()});
+    std::vector<float> expected(dy.size());
+    for (size_t i = 0; i < dy.size(); ++i) {
+      expected[i] = dy[i] * gather::ActivationDerivative<float>({function, 0}, x[i]);
+    }
+    ExpectSameNumbers(expected, dx, ActivationName(function));
+  }
 }
 
 // Every gather writes each element of its output once, whatever order its tasks run in.
