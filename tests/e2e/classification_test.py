@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from harness import EndToEndTest
+from harness import ADAM, EndToEndTest
 
 COLOURS = {"dark": 30, "light": 220}
 
@@ -30,8 +30,9 @@ class Classification(EndToEndTest):
 
     def test_prints_the_most_probable_classes(self):
         reader = 'image_folder_input_reader {{ path: "{}" }}'
-        config = self.write_config(reader=reader.format(self.write_images("train")), batch=16, steps=60,
-                                   eval_reader=reader.format("photos/test"))
+        # With momentum, and with a smaller network, whether it learns within as many steps depends on the seed.
+        config = self.write_config(reader=reader.format(self.write_images("train")), batch=20, steps=100, width=0.35,
+                                   optimizer=ADAM, eval_reader=reader.format("photos/test"))
         config.write_text(config.read_text().replace("num_classes: 4", "num_classes: 2"))
         self.train(config, "run", 2)
         test = self.write_images("test")

@@ -30,6 +30,7 @@ SYNTHETIC = ("synthetic_input_reader {{ num_examples: {n} seed: {seed} height: 3
              "num_channels: 1 num_classes: 4 }}")
 MOMENTUM = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.02 } } "
             "momentum_optimizer_value: 0.9 }")
+ADAM = "adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.003 } } }"
 
 
 def config_text(**changes):

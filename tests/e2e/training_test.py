@@ -4,12 +4,10 @@ import subprocess
 import sys
 import unittest
 
-from harness import ROOT, SYNTHETIC, EndToEndTest
+from harness import ADAM, ROOT, SYNTHETIC, EndToEndTest
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import plot_events  # pylint: disable=wrong-import-position
-
-ADAM = ("adam_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.003 } } }")
 
 
 class Training(EndToEndTest):
@@ -40,13 +38,14 @@ class Training(EndToEndTest):
     def test_sync_learns_and_the_evaluator_follows(self):
         evaluator = self.start("follower.log", "evaluator", f"--checkpoint_dir={self.folder / 'run'}",
                                "--wait_secs=60")
-        result = self.learn("run", steps=300, train="save_checkpoints_steps: 60")
+        # After half as many steps some seeds are still near 0.5.
+        result = self.learn("run", steps=600, train="save_checkpoints_steps: 120")
         # The evaluator was started before the first checkpoint, and it ends by itself after the last one.
         self.assertEqual(evaluator.wait(), 0, evaluator.text())
-        self.assertEqual(result["step"], 300)
+        self.assertEqual(result["step"], 600)
         self.assertGreater(result["accuracy"], 0.5, "guessing among four classes gives 0.25")
         self.assertGreaterEqual(result["accuracy_top5"], result["accuracy"])
-        for step in (120, 180, 300):
+        for step in (240, 360, 600):
             self.assertTrue((self.folder / "run" / f"ckpt-{step:08d}" / "MANIFEST.json").exists())
         self.assertTrue(list((self.folder / "run" / "eval").glob("*tfevents*")))
         self.assertTrue((self.folder / "run" / "eval" / "best_checkpoint").exists())
