@@ -64,8 +64,9 @@ class Panels {
   int64_t count_;
 };
 
-// The panels of the right operand and the result of a product for the chosen instruction set. With
-// AVX-512 most are 32 wide, so that the left operand is read half as often.
+// The panels of right operands and results for the chosen instruction set. With AVX-512 most are 32
+// wide, so that the left operand is read half as often. The gradient of an output is packed so too,
+// because it is the right operand of the weight gradient.
 Panels ResultPanels(int64_t channels);
 
 }  // namespace pushpull

@@ -11,11 +11,10 @@ namespace {
 
 constexpr int64_t kCacheNumbers = 64
                                   << 10;  // a block of floats: half of a 512 KiB second-level cache
-constexpr int64_t kPackRows = 48;         // the rows that a task packs
 constexpr int64_t kPanelRows = 384;       // the rows of a block with kByPanels
 constexpr int64_t kMostTasks = 64;        // of Run; more would only add overhead
-// With kBySlices a block has about so many rows. Its slices and the results of 288 channels fill
-// half of a second-level cache of 1 MiB.
+// A block has about so many rows with kBySlices. One of its slices and its results for 288 channels
+// fill half of a second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 192;
 constexpr int64_t kSlicePanels = 24;
 constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;

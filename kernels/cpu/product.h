@@ -30,6 +30,9 @@ namespace pushpull {
 
 enum class Cut { kByBlocks, kBySlices, kByPanels };
 
+// The rows that a task packs where all rows are packed first.
+inline constexpr int64_t kPackRows = 48;
+
 // The rows per block (96 or 48), chosen so that a block with this many numbers per row stays in the
 // second-level cache if possible. Both functions answer the same for all types of numbers.
 int64_t BlockRows(int64_t numbers_per_row);

@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t kMostPartitions = 16;
 constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
 constexpr int64_t kFewestPartitions = 4;
-// With kBySlices a block of a panel of x or of dy fills half of a first-level cache, a block of a
-// slice of x a quarter of a second-level cache of 1 MiB.
+// The rows of a block and the panels of a slice with kBySlices. The block's rows of one panel of
+// floats take 24 KiB, half of a first-level cache, and its slice takes 200 KiB, a fifth of a
+// second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 384;
 constexpr int64_t kSlicePanels = 8;
 constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
-constexpr int64_t kPackRows = 48;  // the rows that a task packs
 
 // Returns memory for EvenRows of `packed` rows; for floats, that of the packed rows itself.
 float* PairedRows(float* packed, int64_t, Arena*) { return packed; }

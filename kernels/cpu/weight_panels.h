@@ -21,7 +21,7 @@ struct WeightOperand {
   int64_t outer() const { return role == Role::kForward ? out : in; }
   // Writes one panel of the outer() channels to `to`, dense [inner(), panel.width] with zeros from
   // column panel.valid on. Bfloat16 takes rounded weights in pairs of rows, as MultiplyPanel wants
-  // them: [RightRows<Bfloat16>(inner()) / 2, panel.width, 2].
+  // them: [EvenRows<Bfloat16>(inner()) / 2, panel.width, 2].
   void Pack(const Panel& panel, float* to) const;
   void Pack(const Panel& panel, Bfloat16* to) const;
 };

@@ -58,20 +58,9 @@ template <typename T>
 void RunUnit(const gather::ActivationForward<T>& formula, int64_t row) {
   RunAnyActivation(formula, row);
 }
-// Through a buffer, because dx may be dy, and the compiler makes no vectors if it must expect that.
 template <typename T>
 void RunUnit(const gather::ActivationBackward<T>& formula, int64_t row) {
-  constexpr int64_t kBuffer = 64;
-  T buffer[kBuffer];
-  for (int64_t c = 0; c < formula.channels; c += kBuffer) {
-    gather::ActivationBackward<T> part = formula;
-    part.channels = std::min(kBuffer, formula.channels - c);
-    part.x += row * formula.channels + c;
-    part.dy += row * formula.channels + c;
-    part.dx = buffer;
-    RunAnyActivation(part, 0);
-    std::copy_n(buffer, part.channels, formula.dx + row * formula.channels + c);
-  }
+  RunAnyActivation(formula, row);
 }
 
 // A sample: pixel by pixel, because the pixels of one channel lie far apart.
@@ -139,27 +128,25 @@ class LargestFinder {
   std::vector<int32_t> places_;
 };
 
-// A sample: all channels of a window are compared at once.
+// A line of pixels of the output: all channels of a window are compared at once.
 template <typename T>
 int64_t Units(const gather::MaxPoolForward<T>& formula) {
-  return formula.windows.in.n;
+  return formula.windows.in.n * formula.windows.out_h;
 }
 template <typename T>
 int64_t ElementsOfUnit(const gather::MaxPoolForward<T>& formula) {
-  return formula.windows.out_h * formula.windows.out_w * formula.channels;
+  return formula.windows.out_w * formula.channels;
 }
 template <typename T>
-void RunUnit(const gather::MaxPoolForward<T>& formula, int64_t n) {
+void RunUnit(const gather::MaxPoolForward<T>& formula, int64_t line) {
   const gather::PoolWindows& s = formula.windows;
-  const int64_t channels = formula.channels;
+  const int64_t channels = formula.channels, n = line / s.out_h, oh = line % s.out_h;
   const T* const x = formula.x + n * s.in.h * s.in.w * channels;
   LargestFinder<T> finder(s, formula.x, n);
-  for (int64_t oh = 0; oh < s.out_h; ++oh) {
-    for (int64_t ow = 0; ow < s.out_w; ++ow) {
-      const std::vector<int32_t>& places = finder.Find(oh, ow);
-      T* const y = formula.y + s.IndexOf(n, oh, ow, 0);
-      for (int64_t c = 0; c < channels; ++c) y[c] = x[places[c] * channels + c];
-    }
+  for (int64_t ow = 0; ow < s.out_w; ++ow) {
+    const std::vector<int32_t>& places = finder.Find(oh, ow);
+    T* const y = formula.y + s.IndexOf(n, oh, ow, 0);
+    for (int64_t c = 0; c < channels; ++c) y[c] = x[places[c] * channels + c];
   }
 }
 

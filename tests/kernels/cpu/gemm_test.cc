@@ -68,7 +68,8 @@ class PairProduct : public testing::TestWithParam<Exponents> {
     }
     return cases;
   }
-  // Without fused multiply-adds a product must not overflow or become denormal.
+  // A CPU without fused multiply-adds rounds each product, so it is left out where a product would
+  // overflow or become denormal.
   static std::vector<CpuIsa> Isas() {
     std::vector<CpuIsa> isas = AvailableCpuIsas();
     const Exponents& of = GetParam();
