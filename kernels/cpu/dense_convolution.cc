@@ -2,6 +2,7 @@
 #include "kernels/cpu/dense_convolution.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/panels.h"
@@ -9,6 +10,7 @@
 #include "kernels/cpu/row_source.h"
 #include "kernels/cpu/tile_finisher.h"
 #include "kernels/cpu/weight_gradient.h"
+#include "kernels/cpu/winograd_product.h"
 
 namespace pushpull {
 
@@ -36,23 +38,69 @@ const T* ReadyValue(const Lazy<T>& x) {
   return identity ? x.raw : nullptr;
 }
 
+// The convolution's tiling, or nothing if it is computed directly.
+std::optional<WinogradTiling> TilingOf(const ConvolutionShape& shape,
+                                       WinogradTiling (*tiling)(const ConvolutionShape&)) {
+  if (!WinogradPays(shape)) return std::nullopt;
+  return tiling(shape);
+}
+
+// A convolution as one product of rows with the weights, or, where there is a tiling, as products
+// of transformed tiles. Serves one caller at a time.
+template <typename T>
+class ConvolutionProduct {
+ public:
+  // `packs`: whether Run will be called. The arguments after it are those of the one product.
+  ConvolutionProduct(const std::optional<WinogradTiling>& tiling, bool packs, int64_t rows,
+                     const Panels& inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
+                     Arena* arena) {
+    if (tiling.has_value()) {
+      winograd_.emplace(*tiling, threads, arena);
+      return;
+    }
+    direct_.emplace(rows, inner, outer, cut, block_rows, threads, arena);
+    if (packs) scratch_ = arena->Numbers<T>(direct_->ScratchNumbers(threads));
+  }
+
+  int64_t blocks() const { return direct_.has_value() ? direct_->blocks() : winograd_->blocks(); }
+  int64_t block_rows() const {
+    return direct_.has_value() ? direct_->block_rows() : winograd_->block_rows();
+  }
+  // Only without a tiling.
+  const Product<T>& direct() const { return *direct_; }
+
+  // `source` is what `rows` are made of.
+  void Run(const RowSource<T>& rows, const T* source, const WeightOperand& weights,
+           const TileFinisher& finisher, ThreadPool* pool) const {
+    if (direct_.has_value()) {
+      direct_->Run(rows, weights, finisher, scratch_, pool);
+    } else {
+      winograd_->Run(source, weights, finisher, pool);
+    }
+  }
+
+ private:
+  std::optional<Product<T>> direct_;
+  std::optional<WinogradProduct<T>> winograd_;
+  T* scratch_ = nullptr;
+};
+
 template <typename T>
 struct ForwardPlan {
   ForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
         value(IsPointwise(shape) ? nullptr : arena->Numbers<T>(shape.in.size())),
-        product(shape.out().rows(), Panels(Taps(shape) * shape.in.c), shape.out_channels,
+        product(TilingOf(shape, ForwardTiling), true, shape.out().rows(),
+                Panels(Taps(shape) * shape.in.c), shape.out_channels,
                 CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
-        sums(product.blocks(), shape.out_channels, arena),
-        scratch(arena->Numbers<T>(product.ScratchNumbers(threads))) {}
+        sums(product.blocks(), shape.out_channels, arena) {}
 
   int64_t block_rows;
   LazyCoefficients coefficients;
   T* value;
-  Product<T> product;
+  ConvolutionProduct<T> product;
   BlockSums sums;
-  T* scratch;
 };
 
 // The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
@@ -71,12 +119,11 @@ struct BackwardPlan {
         weight_gradient(shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
         product(
-            shape.in.rows(),
+            TilingOf(shape, BackwardTiling), !pointwise, shape.in.rows(),
             pointwise ? ResultPanels(shape.out_channels) : Panels(Taps(shape) * shape.out_channels),
             shape.in.c, pointwise ? cut : CutOf(shape, shape.in.rows(), block_rows), block_rows,
             threads, arena),
-        sums(product.blocks(), shape.in.c, arena),
-        scratch(pointwise ? nullptr : arena->Numbers<T>(product.ScratchNumbers(threads))) {}
+        sums(product.blocks(), shape.in.c, arena) {}
 
   bool pointwise;
   int64_t inner;
@@ -87,9 +134,8 @@ struct BackwardPlan {
   T* value;
   T* dy;
   WeightGradient<T> weight_gradient;
-  Product<T> product;
+  ConvolutionProduct<T> product;
   BlockSums sums;
-  T* scratch;
 };
 
 // Both gradients of a pointwise convolution. dy is computed and packed once and used for both while
@@ -100,20 +146,21 @@ void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const Weig
                        bool wants_input, ThreadPool* pool) {
   const ValueRows<T> rows(x, plan.coefficients);
   const WeightGradient<T>& weight_gradient = plan.weight_gradient;
+  const Product<T>& product = plan.product.direct();
   if (plan.cut == Cut::kByBlocks) {
-    if (wants_input) plan.product.PackWeights(weights, pool);
+    if (wants_input) product.PackWeights(weights, pool);
     weight_gradient.RunByBlocks(rows, dy, dweights, pool,
                                 [&](const T* packed, int64_t block, int thread) {
                                   if (wants_input)
-                                    plan.product.MultiplyBlock(packed, block, thread, finisher);
+                                    product.MultiplyBlock(packed, block, thread, finisher);
                                 });
     return;
   }
   weight_gradient.Pack(rows, dy, pool);
-  const int64_t input_tasks = wants_input ? plan.product.panel_tasks() : 0;
+  const int64_t input_tasks = wants_input ? product.panel_tasks() : 0;
   pool->ParallelFor(input_tasks + weight_gradient.panel_tasks(), [&](int64_t task, int thread) {
     if (task < input_tasks) {
-      plan.product.MultiplyPanelTask(weight_gradient.packed_dy(), task, thread, weights, finisher);
+      product.MultiplyPanelTask(weight_gradient.packed_dy(), task, thread, weights, finisher);
     } else {
       weight_gradient.PanelTask(task - input_tasks, thread, dweights);
     }
@@ -140,7 +187,7 @@ void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<T>& plan, c
     });
   }
   if (!wants_input) return;
-  plan.product.Run(TransposedPatchRows<T>(shape, dy), weights, finisher, plan.scratch, pool);
+  plan.product.Run(TransposedPatchRows<T>(shape, dy), dy, weights, finisher, pool);
 }
 
 }  // namespace
@@ -166,14 +213,14 @@ void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* 
   const ForwardFinisher<T> finisher(shape.out_channels, bias, y,
                                     wants_statistics ? &plan.sums : nullptr);
   if (IsPointwise(shape)) {
-    plan.product.Run(ValueRows<T>(x, plan.coefficients), operand, finisher, plan.scratch, pool);
+    plan.product.Run(ValueRows<T>(x, plan.coefficients), nullptr, operand, finisher, pool);
   } else {
     const T* value = ReadyValue(x);
     if (value == nullptr) {
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    plan.product.Run(PatchRows<T>(shape, value), operand, finisher, plan.scratch, pool);
+    plan.product.Run(PatchRows<T>(shape, value), value, operand, finisher, pool);
   }
   if (!wants_statistics) return;
   CombineStatistics(plan.sums, plan.product.block_rows(), shape.out().rows(), shape.out_channels,

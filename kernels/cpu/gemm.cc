@@ -33,7 +33,7 @@ HWY_INLINE void AddPanel(Tile<Math, kRows, kWidth>& tile, const typename Math::N
 template <typename Number>
 struct PanelProduct {
   const Panels& inner;
-  int64_t a_start;  // the channel with which a begins
+  int64_t start;  // the channel with which a and b begin
   const Number* a;
   int64_t a_rows;
   const Number* b;
@@ -66,8 +66,8 @@ void MultiplyTile(const PanelProduct<typename Math::Number>& product, int64_t fi
   for (int64_t p = first; p < end; ++p) {
     const Panel panel = product.inner[p];
     const auto* a =
-        product.a + product.a_rows * (panel.start - product.a_start) + a_row * panel.width;
-    const auto* b = product.b + panel.start * kWidth;
+        product.a + product.a_rows * (panel.start - product.start) + a_row * panel.width;
+    const auto* b = product.b + (panel.start - product.start) * kWidth;
     if (panel.width == 16) {
       AddPanel<16>(tile, a, panel.valid, b);
     } else if (panel.width == 24) {
@@ -118,7 +118,7 @@ void WithWidth(int width, F f) {
 
 // The bytes of b that a part of a product reads for each tile: half of a first-level cache of 48
 // KiB, since a passes through it too.
-constexpr int64_t kPartBytes = 24 << 10;
+constexpr int64_t kPartBytes = 16 << 10;
 
 template <typename Math>
 void MultiplyPanelOf(const Panels& inner, const PanelRange& range, const typename Math::Number* a,

@@ -33,7 +33,7 @@ constexpr int64_t EvenRows(int64_t rows) {
 // whole.
 //   a  a block of a_rows rows, packed in the panels of the range, with zeros in their padding
 //   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
-//      of `inner`; Bfloat16 has EvenRows(inner.channels()) rows, in pairs
+//      of the range; Bfloat16 has an even number of rows, in pairs
 //   c  dense
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const float* b, int width, float* c);

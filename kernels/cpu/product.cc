@@ -134,8 +134,9 @@ void Product<T>::MultiplySlices(const RowSource<T>& a, int64_t block, int thread
     a.Pack(range, first, rows, slice, block_rows_, 0);
     for (int64_t o = 0; o < outer_.count(); ++o) {
       const Panel panel = outer_[o];
-      MultiplyPanel(inner_, range, slice, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start,
-                    panel.width, tiles + block_rows_ * panel.start);
+      MultiplyPanel(inner_, range, slice, block_rows_, 0, rows,
+                    packed_b_ + b_rows_ * panel.start + inner_[p].start * panel.width, panel.width,
+                    tiles + block_rows_ * panel.start);
     }
   }
   for (int64_t o = 0; o < outer_.count(); ++o) {

@@ -67,6 +67,13 @@ HWY_INLINE Vector Rounded(Vector v) {
   }
 }
 
+// Rounds two vectors and returns their lanes in pairs: `first` in the lower halves of the 32 bits,
+// `second` in the upper halves. These are not values of floats, but the bits of two numbers each.
+HWY_INLINE Vector Pair(Vector first, Vector second) {
+  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), Rounded<Bfloat16>(first)));
+  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), Rounded<Bfloat16>(second))));
+}
+
 // Accesses to a whole vector in memory, or to its first lanes if the channels end inside it. The
 // other lanes are read as zeros and not written. Kernels are templates over these two types, so
 // only the last vector of a row pays for the mask.

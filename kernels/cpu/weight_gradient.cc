@@ -138,10 +138,10 @@ void WeightGradient<T>::SliceTask(const RowSource<T>& x, const PanelRange& range
   for (int64_t first = 0; first < rows_; first += kSliceRows) {
     const int64_t rows = std::min(kSliceRows, rows_ - first);
     PackBoth(x, range, first, rows, kSliceRows, 0, packed_x_ + x_offset, paired_x_ + x_offset);
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      const Panel in = inner_[i];
-      for (int64_t o = 0; o < outer_.count(); ++o) {
-        const Panel out = outer_[o];
+    for (int64_t o = 0; o < outer_.count(); ++o) {
+      const Panel out = outer_[o];
+      for (int64_t i = range.begin; i < range.end; ++i) {
+        const Panel in = inner_[i];
         MultiplyTransposed(paired_x_ + x_offset + kSliceRows * (in.start - start), in.width,
                            in.valid,
                            paired_dy_ + EvenRows<T>(rows_) * out.start + first * out.width,

@@ -28,13 +28,6 @@ void PackColumns(const float* from, int64_t rows, int64_t columns, const Panel& 
   });
 }
 
-// Rounds two vectors and returns their lanes in pairs: `first` in the lower halves of the 32 bits,
-// `second` in the upper halves. These are not values of floats, but the bits of two numbers each.
-HWY_INLINE Vector Pair(Vector first, Vector second) {
-  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), Rounded<Bfloat16>(first)));
-  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), Rounded<Bfloat16>(second))));
-}
-
 // As PackColumns, with the rows in pairs: to[(rows + 1) / 2, panel.width] of 32 bits each.
 void PackColumnPairs(const float* from, int64_t rows, int64_t columns, const Panel& panel,
                      Bfloat16* to) {

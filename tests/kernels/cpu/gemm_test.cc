@@ -153,7 +153,7 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
                         actual.data());
         }
         MultiplyPanel(panels, {cut, panels.count()}, &a[kRows * panels[cut].start], kRows, 0, kRows,
-                      b.data(), width, actual.data());
+                      &b[panels[cut].start * width], width, actual.data());
         EXPECT_EQ(Bits(actual), Bits(expected))
             << CpuIsaName(isa) << ", " << inner << " x " << width << ", cut at " << cut;
       }

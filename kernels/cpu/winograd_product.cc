@@ -1,0 +1,299 @@
+// Tested by tests/kernels/cpu/fast_convolution_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
+#include "kernels/cpu/winograd_product.h"
+
+#include <algorithm>
+
+#include "common/base/cpu_isa.h"
+#include "kernels/cpu/gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/winograd_product.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pushpull {
+namespace HWY_NAMESPACE {
+namespace {
+
+// The three transforms in one dimension. The second dimension applies them again.
+
+// out = B^T d.
+HWY_INLINE void TransformSource(const Vector d[4], Vector out[4]) {
+  out[0] = hn::Sub(d[0], d[2]);
+  out[1] = hn::Add(d[1], d[2]);
+  out[2] = hn::Sub(d[2], d[1]);
+  out[3] = hn::Sub(d[1], d[3]);
+}
+
+// out = G g.
+HWY_INLINE void TransformTaps(const Vector g[3], Vector out[4]) {
+  const Vector half = hn::Set(Tag(), 0.5f);
+  const Vector ends = hn::Add(g[0], g[2]);
+  out[0] = g[0];
+  out[1] = hn::Mul(half, hn::Add(ends, g[1]));
+  out[2] = hn::Mul(half, hn::Sub(ends, g[1]));
+  out[3] = g[2];
+}
+
+// out = A^T m.
+HWY_INLINE void TransformProducts(const Vector m[4], Vector out[2]) {
+  out[0] = hn::Add(hn::Add(m[0], m[1]), m[2]);
+  out[1] = hn::Sub(hn::Sub(m[1], m[2]), m[3]);
+}
+
+// Transforms the tiles of one row of tiles of one image, for all channels. Numbers of position p of
+// tile t are written to row t of the p-th block of `out`, in panels. For each vector of channels it
+// goes along the row of tiles: 16 loads, 32 sums and 16 stores per tile. The stores go to 16 blocks
+// in main memory, each front to back, and their bandwidth is the bound.
+template <typename T>
+void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const T* image,
+                    int64_t tile_row, int64_t all_tiles, int64_t first_tile, T* out) {
+  const Shape& source = tiling.source;
+  const int64_t top = 2 * tile_row - tiling.top;
+  const int64_t position = all_tiles * panels.padded();  // floats from one block to the next
+  for (int64_t p = 0; p < panels.count(); ++p) {
+    const Panel panel = panels[p];
+    ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
+      T* to = out + all_tiles * panel.start + first_tile * panel.width + c - panel.start;
+      for (int64_t t = 0; t < tiling.columns(); ++t, to += panel.width) {
+        const int64_t left = 2 * t - tiling.left;
+        Vector columns[4][4];  // [column][row of B^T d]
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < 4; ++j) {
+          Vector d[4];
+#pragma GCC unroll 4
+          for (int64_t i = 0; i < 4; ++i) {
+            const int64_t h = top + i, w = left + j;
+            const bool inside = h >= 0 && h < source.h && w >= 0 && w < source.w;
+            d[i] = inside ? lanes.Load(image + (h * source.w + w) * source.c + c) : Zero();
+          }
+          TransformSource(d, columns[j]);
+        }
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < 4; ++i) {
+          const Vector row[4] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
+          Vector v[4];
+          TransformSource(row, v);
+#pragma GCC unroll 4
+          for (int64_t j = 0; j < 4; ++j) lanes.StorePadded(to + (4 * i + j) * position, v[j]);
+        }
+      }
+    });
+  }
+}
+
+// The nine taps of a packed panel of weights, which are `tap` floats apart. With `flipped` the last
+// one is the first.
+struct PackedTaps {
+  const float* data;
+  int64_t tap;
+  bool flipped;
+
+  // u = G g G^T for the vector of numbers `k` of each tap: 9 loads and 28 operations.
+  template <typename Lanes>
+  HWY_INLINE void Transform(Lanes lanes, int64_t k, Vector u[16]) const {
+    Vector columns[3][4];  // [column][row of G g]
+#pragma GCC unroll 3
+    for (int64_t j = 0; j < 3; ++j) {
+      Vector g[3];
+#pragma GCC unroll 3
+      for (int64_t i = 0; i < 3; ++i) {
+        const int64_t number = 3 * i + j;
+        g[i] = lanes.LoadPadded(data + (flipped ? 8 - number : number) * tap + k);
+      }
+      TransformTaps(g, columns[j]);
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+      const Vector row[3] = {columns[0][i], columns[1][i], columns[2][i]};
+      TransformTaps(row, u + 4 * i);
+    }
+  }
+};
+
+// Transforms `count` rows of a packed panel of weights to [16] blocks of [count, width]. The panel
+// comes from the second-level cache, the result goes there, and that bandwidth is the likely bound.
+void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, float* to) {
+  ForEachVector(0, count * width, [&](int64_t k, auto lanes) HWY_ATTR {
+    Vector u[16];
+    taps.Transform(lanes, k, u);
+#pragma GCC unroll 16
+    for (int64_t p = 0; p < 16; ++p) lanes.StorePadded(to + p * count * width + k, u[p]);
+  });
+}
+
+// The same, rounded and with the rows in pairs: [16] blocks of [EvenRows(count) / 2, width, 2].
+void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, Bfloat16* to) {
+  const int64_t pairs = EvenRows<Bfloat16>(count) / 2;
+  float* out = reinterpret_cast<float*>(to);
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    ForEachVector(0, width, [&](int64_t c, auto lanes) HWY_ATTR {
+      const int64_t k = 2 * pair * width + c;
+      Vector first[16], second[16];
+      taps.Transform(lanes, k, first);
+      if (2 * pair + 1 < count) {
+        taps.Transform(lanes, k + width, second);
+      } else {
+        std::fill_n(second, 16, Zero());
+      }
+#pragma GCC unroll 16
+      for (int64_t p = 0; p < 16; ++p) {
+        lanes.StorePadded(out + (p * pairs + pair) * width + c, Pair(first[p], second[p]));
+      }
+    });
+  }
+}
+
+template <typename T>
+void TransformPanel(const float* packed, int64_t tap, bool flipped, int64_t count, int64_t width,
+                    T* to) {
+  TransformWeights(PackedTaps{packed, tap, flipped}, count, width, to);
+}
+
+// Turns the products of the tiles of one image, [16] blocks of [tiles, width] that are `position`
+// floats apart, into its pixels [h, w, width]. Both are in the second-level cache.
+void TransformToPixels(const WinogradTiling& tiling, const float* products, int64_t position,
+                       int64_t width, float* pixels) {
+  const Shape& result = tiling.result;
+  ForEachVector(0, width, [&](int64_t c, auto lanes) HWY_ATTR {
+    const float* from = products + c;
+    for (int64_t h = 0; h < result.h; h += 2) {
+      for (int64_t w = 0; w < result.w; w += 2, from += width) {
+        Vector columns[4][2];  // [column][row of A^T m]
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < 4; ++j) {
+          Vector m[4];
+#pragma GCC unroll 4
+          for (int64_t i = 0; i < 4; ++i) m[i] = lanes.LoadPadded(from + (4 * i + j) * position);
+          TransformProducts(m, columns[j]);
+        }
+        for (int64_t i = 0; i < 2 && h + i < result.h; ++i) {
+          const Vector row[4] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
+          Vector y[2];
+          TransformProducts(row, y);
+          float* to = pixels + ((h + i) * result.w + w) * width + c;
+          lanes.StorePadded(to, y[0]);
+          if (w + 1 < result.w) lanes.StorePadded(to + width, y[1]);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+namespace {
+
+constexpr int64_t kPositions = 16;
+// The tiles of a block, if images do not have more. With 32 columns their products take 400 KiB,
+// and a chunk of transformed weights takes 256 KiB of a second-level cache of 1 MiB.
+constexpr int64_t kBlockTiles = 200;
+constexpr int64_t kMostTiles = 256;
+constexpr int64_t kChunkPanels = 8;
+constexpr int64_t kMostChunkChannels = 16 * kChunkPanels + 8;
+constexpr int64_t kFewestChannels = 64;
+
+// Whether the tiles fit, and need at most two thirds of the multiplications of the direct sum.
+bool Pays(const WinogradTiling& tiling) {
+  const int64_t direct = 9 * tiling.result.h * tiling.result.w, minimal = 16 * tiling.tiles();
+  return tiling.tiles() <= kMostTiles && 2 * direct >= 3 * minimal;
+}
+
+}  // namespace
+
+WinogradTiling ForwardTiling(const ConvolutionShape& shape) {
+  return {shape.in, shape.out(), shape.padding.top, shape.padding.left};
+}
+
+WinogradTiling BackwardTiling(const ConvolutionShape& shape) {
+  return {shape.out(), shape.in, 2 - shape.padding.top, 2 - shape.padding.left};
+}
+
+bool WinogradPays(const ConvolutionShape& shape) {
+  return shape.kernel == 3 && shape.stride == 1 && shape.in.c >= kFewestChannels &&
+         shape.out_channels >= kFewestChannels && Pays(ForwardTiling(shape)) &&
+         Pays(BackwardTiling(shape));
+}
+
+template <typename T>
+WinogradProduct<T>::WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena)
+    : tiling_(tiling),
+      images_(std::clamp<int64_t>(kBlockTiles / tiling.tiles(), 1, tiling.result.n)),
+      inner_(tiling.source.c),
+      outer_(ResultPanels(tiling.result.c)),
+      transformed_(arena->Numbers<T>(kPositions * all_tiles() * inner_.padded())),
+      packed_size_(9 * inner_.channels() * kMaxPanelWidth),
+      weights_size_(kPositions * kMostChunkChannels * kMaxPanelWidth),
+      products_size_(kPositions * images_ * tiling.tiles() * kMaxPanelWidth),
+      pixels_size_(block_rows() * kMaxPanelWidth),
+      packed_(arena->Floats(threads * packed_size_)),
+      weights_(arena->Numbers<T>(threads * weights_size_)),
+      products_(arena->Floats(threads * products_size_)),
+      pixels_(arena->Floats(threads * pixels_size_)) {}
+
+template <typename T>
+void WinogradProduct<T>::Run(const T* source, const WeightOperand& weights,
+                             const TileFinisher& finisher, ThreadPool* pool) const {
+  const Shape& from = tiling_.source;
+  pool->ParallelFor(from.n * tiling_.rows(), [&](int64_t i) {
+    const int64_t image = i / tiling_.rows();
+    PUSHPULL_FOR_CHOSEN_ISA(TransformTiles<T>)
+    (tiling_, inner_, source + image * from.h * from.w * from.c, i % tiling_.rows(), all_tiles(),
+     i * tiling_.columns(), transformed_);
+  });
+  // Neighbouring tasks read the same tiles, which then may stay in the last-level cache.
+  pool->ParallelFor(blocks() * outer_.count(),
+                    [&](int64_t task, int thread) { Task(task, thread, weights, finisher); });
+}
+
+template <typename T>
+void WinogradProduct<T>::Task(int64_t task, int thread, const WeightOperand& weights,
+                              const TileFinisher& finisher) const {
+  float* packed = packed_ + thread * packed_size_;
+  T* transformed_weights = weights_ + thread * weights_size_;
+  float* products = products_ + thread * products_size_;
+  float* pixels = pixels_ + thread * pixels_size_;
+  const int64_t block = task / outer_.count(), first_image = block * images_;
+  const Panel panel = outer_[task % outer_.count()];
+  const int64_t images = std::min(images_, tiling_.result.n - first_image);
+  const int64_t tiles = images * tiling_.tiles(), width = panel.width;
+  weights.Pack(panel, packed);
+  for (int64_t p = 0; p < inner_.count(); p += kChunkPanels) {
+    const PanelRange range{p, std::min(inner_.count(), p + kChunkPanels)};
+    const int64_t start = inner_[p].start;
+    const Panel last = inner_[range.end - 1];
+    const int64_t count = last.start + last.valid - start;
+    PUSHPULL_FOR_CHOSEN_ISA(TransformPanel<T>)
+    (packed + start * width, inner_.channels() * width,
+     weights.role == WeightOperand::Role::kTransposed, count, width, transformed_weights);
+    for (int64_t i = 0; i < kPositions; ++i) {
+      MultiplyPanel(inner_, range, transformed_ + all_tiles() * (i * inner_.padded() + start),
+                    all_tiles(), first_image * tiling_.tiles(), tiles,
+                    transformed_weights + i * EvenRows<T>(count) * width, panel.width,
+                    products + i * tiles * width);
+    }
+  }
+  const int64_t image_pixels = tiling_.result.h * tiling_.result.w;
+  for (int64_t image = 0; image < images; ++image) {
+    PUSHPULL_FOR_CHOSEN_ISA(TransformToPixels)
+    (tiling_, products + image * tiling_.tiles() * width, tiles * width, width,
+     pixels + image * image_pixels * width);
+  }
+  finisher.Finish(panel, first_image * image_pixels, images * image_pixels, pixels, block);
+}
+
+template class WinogradProduct<float>;
+template class WinogradProduct<Bfloat16>;
+
+}  // namespace pushpull
+#endif  // HWY_ONCE
