@@ -44,6 +44,7 @@ class DeviceGraph {
 class Device : public MemorySource {
  public:
   virtual std::string description() const = 0;  // "GPU 0 (NVIDIA H200, 139.8 GiB)"
+  virtual std::string model() const = 0;        // "NVIDIA H200"
   virtual std::string uuid() const = 0;         // "GPU-5a3c...", as nvidia-smi -L prints it
 
   // The bytes that Allocate can still hand out in total: the free memory of the GPU, bounded by

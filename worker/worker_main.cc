@@ -267,16 +267,17 @@ class ReportSocket {
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
-// Opens the clone's GPU. Returns null if the clone computes on the CPU.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, ComputeOptions* compute) {
+// Opens the clone's GPU, and sets what the clone computes with. Returns null if that is the CPU.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* options) {
   DeviceFlags flags = DeviceFromFlags();
   flags.library_choices_file = LibraryChoicesFile(ProcessEnvironment());
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0) << chosen.warning;
+  options->arithmetic = ArithmeticOf(chosen);
   LOG(INFO) << "clone " << clone << " computes on " << DescribeDevice(chosen);
-  compute->device = chosen.device.get();
-  compute->precision = chosen.precision;
+  options->compute.device = chosen.device.get();
+  options->compute.precision = chosen.precision;
   return std::move(chosen.device);
 }
 
@@ -309,7 +310,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
     options.trace = trace.get();
     options.server_clock = &server_clock;
   }
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options.compute));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options));
   const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);
   options.gpu = probe.get();
   ReportSocket reports;

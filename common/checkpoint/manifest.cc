@@ -77,12 +77,19 @@ class FieldReader {
   void GetCount(const char* name, T* out) {
     if (const json* value = Find(name); value != nullptr) *out = Count<T>(*value, name);
   }
-  // These two leave *out unchanged if there is no such field.
+  void Get(const char* name, std::vector<std::string>* out) {
+    ForEach(name, [&](const json& item, const std::string&) {
+      if (!item.is_string()) return Fail(absl::StrCat(name, " holds something else than strings"));
+      out->push_back(item.get<std::string>());
+    });
+  }
+  // These leave *out unchanged if there is no such field.
   template <typename T>
   void GetOptionalCount(const char* name, T* out) {
     if (error_->empty() && object_.contains(name)) GetCount(name, out);
   }
-  void GetOptional(const char* name, bool* out) {
+  template <typename T>
+  void GetOptional(const char* name, T* out) {
     if (error_->empty() && object_.contains(name)) Get(name, out);
   }
   void Get(const char* name, std::map<std::string, std::string>* out) {
@@ -232,6 +239,7 @@ std::string SerializeManifest(const CheckpointManifest& manifest) {
   };
   if (manifest.last_step > 0) body["last_step"] = manifest.last_step;
   if (manifest.num_images > 0) body["num_images"] = manifest.num_images;
+  if (!manifest.devices.empty()) body["devices"] = manifest.devices;
   if (manifest.declared) body["declared"] = true;
   for (const VariableSpec& variable : manifest.variables) {
     json item = {{"name", variable.name},
@@ -295,9 +303,10 @@ absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::s
   fields.GetCount("seed", &manifest.seed);
   fields.Get("mode", &mode);
   fields.Get("training_done", &manifest.training_done);
-  // Runs without these numbers do not write them, and neither did earlier releases.
+  // Runs without these do not write them, and neither did earlier releases.
   fields.GetOptionalCount("last_step", &manifest.last_step);
   fields.GetOptionalCount("num_images", &manifest.num_images);
+  fields.GetOptional("devices", &manifest.devices);
   fields.Get("run_started_unix", &manifest.run_started_unix);
   fields.Get("saved_unix", &manifest.saved_unix);
   fields.Get("layout_signature", &manifest.layout_signature);
@@ -307,10 +316,7 @@ absl::StatusOr<CheckpointManifest> ParseManifest(absl::string_view text, absl::s
   fields.Get("optimizer_state", &manifest.optimizer_state);
   fields.Get("schedule_state", &manifest.schedule_state);
   fields.Get("async_state", &manifest.async_state);
-  fields.ForEach("slot_names", [&](const json& item, const std::string&) {
-    if (!item.is_string()) return fields.Fail("slot_names holds something else than strings");
-    manifest.slot_names.push_back(item.get<std::string>());
-  });
+  fields.Get("slot_names", &manifest.slot_names);
   fields.GetOptional("declared", &manifest.declared);
   ReadVariables(&fields, &error, &manifest);
   ReadFiles(&fields, &error, &manifest);

@@ -69,9 +69,10 @@ struct CudaGraph final : DeviceGraph {
 class CudaDevice final : public Device {
  public:
   // `libraries` is null if our kernels compute everything.
-  CudaDevice(std::string description, std::string uuid, int64_t memory_limit_bytes,
-             std::unique_ptr<ChoiceContext> libraries)
+  CudaDevice(std::string description, std::string model, std::string uuid,
+             int64_t memory_limit_bytes, std::unique_ptr<ChoiceContext> libraries)
       : description_(std::move(description)),
+        model_(std::move(model)),
         uuid_(std::move(uuid)),
         memory_limit_bytes_(memory_limit_bytes),
         libraries_(std::move(libraries)),
@@ -99,6 +100,7 @@ class CudaDevice final : public Device {
   }
 
   std::string description() const override { return description_; }
+  std::string model() const override { return model_; }
   std::string uuid() const override { return uuid_; }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
@@ -257,6 +259,7 @@ class CudaDevice final : public Device {
   }
 
   const std::string description_;
+  const std::string model_;
   const std::string uuid_;
   const int64_t memory_limit_bytes_;
   int64_t used_bytes_ = 0;
@@ -330,7 +333,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   if (options.library != GpuLibrary::kOwn) {
     PP_ASSIGN_OR_RETURN(libraries, OpenLibraries(options, chosen.name));
   }
-  auto device = std::make_unique<CudaDevice>(description, listed[index].uuid,
+  auto device = std::make_unique<CudaDevice>(description, chosen.name, listed[index].uuid,
                                              options.memory_limit_bytes, std::move(libraries));
   PP_RETURN_IF_ERROR(device->Start(index, chosen));
   return device;

@@ -73,7 +73,7 @@ Followup Checkpoints::Start() {
   return followup::CallShards{shard_call::Snapshot{request}};
 }
 
-void Checkpoints::OnReplies(std::vector<ShardReply> replies) {
+void Checkpoints::OnReplies(std::vector<ShardReply> replies, std::vector<std::string> devices) {
   coordinator_action::PublishCheckpoint publish;
   publish.step = step_;
   publish.epoch = job_.epoch;
@@ -81,6 +81,7 @@ void Checkpoints::OnReplies(std::vector<ShardReply> replies) {
   publish.training_done = is_final_;
   publish.last_step = job_.length.last_step();
   publish.num_images = job_.length.num_images();
+  publish.devices = std::move(devices);
   for (ShardReply& reply : replies) {
     publish.shards.push_back(std::get<ps::SnapshotReply>(std::move(reply)));
   }

@@ -39,8 +39,9 @@ class Checkpoints {
   // Returns whether job.version is saved and nothing is under way. If training ends with this
   // version, its checkpoint also says so.
   bool IsSaved() const { return phase_ == Phase::kIdle && HasCheckpoint(); }
-  // Takes the replies of all shards to Snapshot, and orders the publication.
-  void OnReplies(std::vector<ShardReply> replies);
+  // Takes the replies of all shards to Snapshot, and orders the publication. The manifest names the
+  // devices.
+  void OnReplies(std::vector<ShardReply> replies, std::vector<std::string> devices);
   // A shard has failed to write its files.
   Followup OnCallFailed(const absl::Status& status) { return Fail(status); }
   Followup OnPublished(const coordinator_event::CheckpointPublished& event);

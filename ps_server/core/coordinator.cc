@@ -114,7 +114,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
   if (fan_out == &polls_) {
     polls_.Stop();
   } else if (fan_out == &snapshots_) {
-    checkpoints_.OnReplies(snapshots_.replies());
+    checkpoints_.OnReplies(snapshots_.replies(), members_.Devices());
     snapshots_.Stop();
   } else if (recovery_.is_recovering()) {
     Obey(recovery_.OnReplies(calls_.replies()));

@@ -193,6 +193,23 @@ void Membership::Register(const ps::RegisterRequest& request, HasContribution co
   table_.Register(worker, request.peer_name(), job_.version + 1, job_.now, committed);
   table_.clone(worker).session = request.session();
   table_.clone(worker).process_number = request.process_number();
+  table_.clone(worker).arithmetic = request.arithmetic();
+  WarnOfOtherRounding(worker);
+}
+
+void Membership::WarnOfOtherRounding(uint32_t worker) {
+  const ps::Arithmetic& own = table_.Find(worker)->arithmetic;
+  if (!options_.sync || warned_of_rounding_ || own.rounding().empty()) return;
+  for (const auto& [id, clone] : table_.clones()) {
+    const ps::Arithmetic& other = clone.arithmetic;
+    if (!clone.alive || other.rounding().empty() || other.rounding() == own.rounding()) continue;
+    warned_of_rounding_ = true;
+    Warn(absl::StrFormat("%s computes on %s, but %s on %s. The last bits of their gradients "
+                         "differ, so the result depends on which clone computes which part",
+                         CloneName(worker), own.device(), CloneName(id), other.device()),
+         actions_);
+    return;
+  }
 }
 
 absl::Status Membership::Heartbeat(const ps::HeartbeatRequest& request) {
@@ -284,6 +301,15 @@ std::string Membership::DescribeLate(const std::vector<uint32_t>& late) const {
   return text;
 }
 
+std::vector<std::string> Membership::Devices() const {
+  std::set<std::string> devices;
+  for (const auto& [id, clone] : table_.clones()) {
+    const std::string& device = clone.arithmetic.device();
+    if (clone.contributions > 0 && !device.empty()) devices.insert(device);
+  }
+  return {devices.begin(), devices.end()};
+}
+
 void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late,
                        absl::Duration now) const {
   status->set_num_replicas(num_replicas());
@@ -304,6 +330,7 @@ void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& lat
     entry.set_samples_per_step(samples);
     entry.set_alive(clone.alive);
     entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
+    *entry.mutable_arithmetic() = clone.arithmetic;
     *entry.mutable_progress() = clone.progress;
     entry.set_contributions(clone.contributions);
     entry.set_drops(clone.drops);

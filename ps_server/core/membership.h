@@ -96,6 +96,9 @@ class Membership {
   // Describes whom the step waits for, for example "clone 2 of 3 (lost) and 1 more"; empty if
   // `late`, the replicas that are missing, is empty.
   std::string DescribeLate(const std::vector<uint32_t>& late) const;
+  // Returns what the clones that have contributed compute with, as they have told: each
+  // Arithmetic.device once, ascending.
+  std::vector<std::string> Devices() const;
   // Fills in the clones and the workers of the replicas that are late.
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
@@ -104,6 +107,8 @@ class Membership {
   void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;
+  // Sync: warns, once, if the clone rounds in another way than another clone that is alive.
+  void WarnOfOtherRounding(uint32_t worker);
 
   const CoordinatorOptions& options_;
   const JobState& job_;
@@ -111,6 +116,7 @@ class Membership {
   ReplicaTable table_;
   std::vector<int64_t> shares_;  // sync: by replica
   bool scaled_ = false;
+  bool warned_of_rounding_ = false;
 };
 
 }  // namespace pushpull

@@ -48,6 +48,7 @@ json CloneJson(const ps::CloneStatus& clone, bool late, const TrainingFigures& f
   json result = {
       {"worker", clone.worker_id()},
       {"peer", Text(clone.peer_name())},
+      {"device", Text(clone.arithmetic().device())},
       {"replicas", std::vector<uint32_t>(clone.replicas().begin(), clone.replicas().end())},
       {"samples_per_step", clone.samples_per_step()},
       {"state", CloneState(clone)},

@@ -1,6 +1,8 @@
 #include "ps_server/psctl/status_text.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -73,6 +75,21 @@ std::string CloneTable(const ps::StatusReply& status) {
   return rows.size() == 1 ? "no clone is known\n" : FormatTable(rows);
 }
 
+// Returns a line for each device that clones compute on.
+std::string DevicesText(const ps::StatusReply& status) {
+  std::map<std::string, std::vector<uint32_t>> clones;  // by device
+  for (const ps::CloneStatus& clone : status.clones()) {
+    const std::string& device = clone.arithmetic().device();
+    if (!device.empty()) clones[Printable(device)].push_back(clone.worker_id());
+  }
+  std::string text;
+  for (const auto& [device, ids] : clones) {
+    absl::StrAppend(&text, ids.size() == 1 ? "clone " : "clones ", absl::StrJoin(ids, ","),
+                    ids.size() == 1 ? " computes on " : " compute on ", device, "\n");
+  }
+  return text;
+}
+
 std::string CheckpointText(const ps::StatusReply& status) {
   std::string text = status.durable_step() == 0
                          ? "no checkpoint"
@@ -129,6 +146,7 @@ std::string FormatStatus(const ps::StatusReply& status, absl::string_view addres
                           Ago(status.waiting_seconds()));
   }
   text += CloneTable(status);
+  text += DevicesText(status);
   const std::string contributors = HistogramText(status.contributors());
   if (!contributors.empty()) {
     absl::StrAppend(&text, "contributors: ", contributors, " steps\n");

@@ -29,6 +29,7 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   manifest.training_done = order.training_done;
   manifest.last_step = order.last_step;
   manifest.num_images = order.num_images;
+  manifest.devices = order.devices;
   if (job.declared.has_value()) {
     DescribeDeclaredLayout(*job.declared, &manifest);
   } else {

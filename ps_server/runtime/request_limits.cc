@@ -44,7 +44,10 @@ absl::Duration LongestWait(const ps::PullRequest& request) {
 }
 
 absl::Status CheckRequestLimits(const ps::RegisterRequest& request) {
-  return CheckText("peer_name", request.peer_name(), kMaxNameBytes);
+  const ps::Arithmetic& arithmetic = request.arithmetic();
+  PP_RETURN_IF_ERROR(CheckText("peer_name", request.peer_name(), kMaxNameBytes));
+  PP_RETURN_IF_ERROR(CheckText("arithmetic.device", arithmetic.device(), kMaxNameBytes));
+  return CheckText("arithmetic.rounding", arithmetic.rounding(), kMaxNameBytes);
 }
 
 absl::Status CheckRequestLimits(const ps::DeclareRequest& request) {

@@ -1,5 +1,7 @@
 """Training gives the same bits after splitting, repeating, stopping and resuming, and SIGKILL of clones and server."""
+import json
 import math
+import platform
 import random
 import re
 import signal
@@ -70,6 +72,24 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(weights[0], weights[1])
         self.assertEqual(weights[2], weights[3])
         self.assertNotEqual(weights[0], weights[2])
+
+    @unittest.skipUnless(platform.machine() == "x86_64", "ARM has one instruction set here")
+    def test_clones_with_other_bits_are_named(self):
+        config = self.write_config()
+        _, worker = self.train(config, "alike")
+        device = re.search(r"clone 0 computes on (the CPU \(\w+\) in fp32)", worker.text())[1]
+        self.assertEqual(self.manifest(20, "alike")["devices"], [device])
+        server = self.start_server(config, "mixed")
+        workers = [self.start(f"{isa}.log", "worker", f"--ps={self.address('mixed')}", "--device=cpu", "--num_clones=1",
+                              "--num_workers=2", f"--worker_index={index}", f"--cpu_isa={isa}")
+                   for index, isa in enumerate(("auto", "sse4"))]
+        for process in (*workers, server):
+            self.assertEqual(process.wait(), 0, process.text())
+        self.assertEqual(server.text().count("The last bits of their gradients differ"), 1, server.text())
+        self.assertEqual(self.manifest(20, "mixed")["devices"], sorted([device, "the CPU (sse4) in fp32"]))
+
+    def manifest(self, step, run):
+        return json.loads((self.folder / run / f"ckpt-{step:08d}" / "MANIFEST.json").read_text())
 
     def test_stop_and_resume(self):
         half, whole = self.write_config("half.config", steps=15), self.write_config(steps=30)

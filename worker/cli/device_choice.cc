@@ -124,17 +124,26 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
 }
 
 std::string DescribeDevice(const ChosenDevice& chosen) {
-  std::string place;
-  if (chosen.device != nullptr) {
-    place = chosen.device->description();
-  } else {
-    const CpuIsa isa = ChosenCpuIsa();
-    place = absl::StrCat(
-        "the CPU (", CpuIsaName(isa),
-        HasFusedMultiplyAdd(isa) ? "" : ": other last bits than with the other instruction sets",
-        ")");
-  }
+  const std::string place = chosen.device != nullptr
+                                ? chosen.device->description()
+                                : absl::StrCat("the CPU (", CpuIsaName(ChosenCpuIsa()), ")");
   return absl::StrCat(place, " in ", PrecisionName(chosen.precision));
+}
+
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
+  const absl::string_view precision = PrecisionName(chosen.precision);
+  ps::Arithmetic arithmetic;
+  if (chosen.device != nullptr) {
+    // Without the number of the GPU, which differs between the clones of a worker.
+    arithmetic.set_device(absl::StrCat(chosen.device->model(), " in ", precision));
+    arithmetic.set_rounding(arithmetic.device());
+    return arithmetic;
+  }
+  arithmetic.set_device(DescribeDevice(chosen));
+  const CpuIsa isa = ChosenCpuIsa();
+  const bool is_common = HasFusedMultiplyAdd(isa) && isa != CpuIsa::kNeon;
+  arithmetic.set_rounding(is_common ? absl::StrCat("the CPU in ", precision) : arithmetic.device());
+  return arithmetic;
 }
 
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device) {

@@ -14,6 +14,7 @@
 
 #include "kernels/device.h"
 #include "kernels/gpu.h"
+#include "protos/parameter_server.pb.h"
 #include "worker/model/network_runner.h"
 
 namespace pushpull {
@@ -62,9 +63,13 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 
-// Returns what `chosen` computes on, for the log: the GPU, or the CPU with its instruction set, and
+// Returns what `chosen` computes on, for people: the GPU, or the CPU with its instruction set, and
 // the precision.
 std::string DescribeDevice(const ChosenDevice& chosen);
+
+// Returns what a clone tells the server. The instruction sets of x86 with fused multiply-adds have
+// the same text for the rounding, since their bits are equal (docs/decisions/0028).
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen);
 
 // Returns `status`, with exit code 201 attached if it is an error and `device` has failed. `device`
 // may be null.

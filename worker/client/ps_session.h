@@ -45,6 +45,7 @@ class PsSession {
     absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
+    ps::Arithmetic arithmetic = {};                   // of the gradients; empty: not known
     // How the server sends the weights. Other encodings than float32 round them; the server's
     // weights stay as they are.
     const GradientCodec* weight_codec = &Float32Codec();

@@ -44,7 +44,8 @@ struct WorkerOptions {
   TransportSecurity security = {};
   // The rest is used by RunClone only. The pointers may be null; else the objects must outlive the
   // call.
-  CloneIdentity identity = {};  // as the supervisor sent it
+  CloneIdentity identity = {};     // as the supervisor sent it
+  ps::Arithmetic arithmetic = {};  // of `compute`
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;
   ClockOffset* server_clock = nullptr;

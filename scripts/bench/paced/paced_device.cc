@@ -85,6 +85,7 @@ class PacedDevice final : public Device, OperatorProfiler {
         bfloat16_operators_(MakeProfiledOperators<Bfloat16>(&idle_bfloat16_, this)) {}
 
   std::string description() const override { return "a GPU that only takes time"; }
+  std::string model() const override { return "paced"; }
   std::string uuid() const override { return "GPU-paced"; }
   int64_t free_bytes() const override { return int64_t{1} << 40; }
 

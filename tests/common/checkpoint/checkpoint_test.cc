@@ -101,6 +101,21 @@ TEST(Checkpoint, TheLengthOfTrainingIsOptional) {
   EXPECT_EQ(parsed->num_images, 1000);
 }
 
+TEST(Checkpoint, TheDevicesOfTheClonesAreOptional) {
+  CheckpointManifest manifest = MakeTestManifest(TestLayout(3), 7, 40);
+  manifest.files = {{"shard-00000-of-00001.safetensors", 123, std::string(64, 'a'), {{"x", 5}}}};
+  const std::string without = SerializeManifest(manifest);
+  EXPECT_THAT(without, testing::Not(HasSubstr("devices")));
+  const auto old = ParseManifest(without, "m");
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_THAT(old->devices, testing::IsEmpty());
+
+  manifest.devices = {"the CPU (avx2) in fp32", "the CPU (sse4) in fp32"};
+  const auto parsed = ParseManifest(SerializeManifest(manifest), "m");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->devices, manifest.devices);
+}
+
 TEST(Checkpoint, OnlyTheManifestOfAnExternalModelHasAttributes) {
   std::vector<VariableSpec> variables = TestLayout(3).variables();
   variables[0].l2_weight = 0.1f;

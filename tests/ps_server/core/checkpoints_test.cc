@@ -34,7 +34,7 @@ class CheckpointsPartTest : public PartTest {
     return std::holds_alternative<followup::CallShards>(followup);
   }
   Followup Publish(const absl::Status& status) {
-    checkpoints_.OnReplies({ps::SnapshotReply()});
+    checkpoints_.OnReplies({ps::SnapshotReply()}, {});
     const auto orders = Take<coordinator_action::PublishCheckpoint>();
     EXPECT_EQ(orders.size(), 1u);
     return checkpoints_.OnPublished({orders.at(0).step, status});

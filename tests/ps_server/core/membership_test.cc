@@ -1,6 +1,7 @@
 #include "ps_server/core/membership.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 using MembershipTest = CoordinatorTest;
 
@@ -32,6 +34,21 @@ class MembershipPartTest : public PartTest {
   void Register(uint32_t worker) {
     ASSERT_TRUE(members_.CheckAnnouncement(Request(worker)).ok());
     members_.Register(Request(worker), Nobody);
+  }
+  // Registers a clone that computes with `isa`, whose bits are those of `rounding`.
+  void RegisterWith(uint32_t worker, const std::string& isa, const std::string& rounding) {
+    ps::RegisterRequest request = Request(worker);
+    request.mutable_arithmetic()->set_device(isa.empty() ? "" : "the CPU (" + isa + ")");
+    request.mutable_arithmetic()->set_rounding(rounding);
+    ASSERT_TRUE(members_.CheckAnnouncement(request).ok());
+    members_.Register(request, Nobody);
+  }
+  std::vector<std::string> Warnings() {
+    std::vector<std::string> warnings;
+    for (const auto& notice : Take<coordinator_action::Notice>()) {
+      if (notice.warning) warnings.push_back(notice.text);
+    }
+    return warnings;
   }
   static bool Nobody(uint32_t) { return false; }
   static bool Everybody(uint32_t) { return true; }
@@ -94,6 +111,64 @@ TEST_F(MembershipPartTest, AnEvictionHappensOnceAndOutlastsTheEpoch) {
   EXPECT_TRUE(members_.CheckNotEvicted(0).ok());
   members_.BeginEpoch();
   EXPECT_FALSE(members_.CheckNotEvicted(1).ok());
+}
+
+TEST_F(MembershipPartTest, WarnsOnceOfClonesThatRoundInOtherWays) {
+  members_.BeginEpoch();
+  RegisterWith(0, "avx2", "fma");
+  RegisterWith(1, "avx512", "fma");
+  EXPECT_THAT(Warnings(), IsEmpty()) << "these instruction sets give the same bits";
+  RegisterWith(1, "", "");
+  EXPECT_THAT(Warnings(), IsEmpty()) << "nothing is known of this clone";
+  RegisterWith(1, "sse4", "sse4");
+  EXPECT_THAT(Warnings(), ElementsAre("clone 1 of 2 (host:1) computes on the CPU (sse4), but clone "
+                                      "0 of 2 (host:0) on the CPU (avx2). The last bits of their "
+                                      "gradients differ, so the result depends on which clone "
+                                      "computes which part"));
+  RegisterWith(1, "sse4", "sse4");
+  EXPECT_THAT(Warnings(), IsEmpty()) << "once is enough";
+}
+
+TEST_F(MembershipPartTest, DoesNotCompareWithClonesThatAreLost) {
+  members_.BeginEpoch();
+  RegisterWith(0, "avx2", "fma");
+  job_.now += options_.lease;
+  members_.ExpireLeases();
+  RegisterWith(1, "sse4", "sse4");
+  EXPECT_THAT(Warnings(), IsEmpty());
+}
+
+TEST_F(MembershipPartTest, ListsTheDevicesOfClonesThatHaveContributed) {
+  members_.BeginEpoch();
+  RegisterWith(0, "sse4", "sse4");
+  RegisterWith(1, "avx2", "fma");
+  EXPECT_THAT(members_.Devices(), IsEmpty());
+  members_.CountContribution(1);
+  EXPECT_THAT(members_.Devices(), ElementsAre("the CPU (avx2)"));
+  members_.CountContribution(0);
+  EXPECT_THAT(members_.Devices(), ElementsAre("the CPU (avx2)", "the CPU (sse4)"));
+  RegisterWith(0, "avx2", "fma");
+  EXPECT_THAT(members_.Devices(), ElementsAre("the CPU (avx2)"));
+  ps::StatusReply status;
+  members_.AddTo(&status, {}, job_.now);
+  EXPECT_EQ(status.clones(1).arithmetic().device(), "the CPU (avx2)");
+}
+
+class AsyncMembershipTest : public MembershipPartTest {
+ protected:
+  AsyncMembershipTest() { options_.sync = false; }
+};
+
+TEST_F(AsyncMembershipTest, DoesNotWarnOfRounding) {
+  Membership members(options_, job_, &actions_);
+  members.BeginEpoch();
+  for (const uint32_t worker : {0u, 1u}) {
+    ps::RegisterRequest request = Request(worker);
+    request.mutable_arithmetic()->set_rounding(std::to_string(worker));
+    ASSERT_TRUE(members.CheckAnnouncement(request).ok());
+    members.Register(request, Nobody);
+  }
+  EXPECT_THAT(Warnings(), IsEmpty()) << "asynchronous runs cannot be repeated bit by bit anyway";
 }
 
 // Tests Membership in a whole coordinator.

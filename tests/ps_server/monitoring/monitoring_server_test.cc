@@ -46,6 +46,7 @@ ps::StatusReply MakeStatus() {
   contributors.set_sum(235);
   ps::CloneStatus& first = *status.add_clones();
   first.set_peer_name(kHostileName);
+  first.mutable_arithmetic()->set_device("the CPU (avx2) in fp32");
   first.add_replicas(0);
   first.set_alive(true);
   first.set_seconds_since_seen(0.5);
@@ -179,6 +180,7 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   ASSERT_EQ(status["clones"].size(), 2);
   const json& first = status["clones"][0];
   EXPECT_EQ(first["peer"], kHostileName) << "the name is unchanged; the page shows it as text";
+  EXPECT_EQ(first["device"], "the CPU (avx2) in fp32");
   EXPECT_EQ(first["state"], "alive");
   EXPECT_TRUE(first["loss"].is_null()) << "JSON has no NaN";
   EXPECT_EQ(first["phase_seconds"]["compute"], 100.0);

@@ -68,6 +68,16 @@ TEST(StatusTextTest, ShowsTheJobAndATableOfItsClones) {
       "contributions dropped 14, void 0; pushes repeated 0; steps rolled back 0\n");
 }
 
+TEST(StatusTextTest, NamesTheClonesOfEachDevice) {
+  ps::StatusReply status = RunningJob();
+  status.mutable_clones(0)->mutable_arithmetic()->set_device("the CPU (avx2) in fp32");
+  status.mutable_clones(1)->mutable_arithmetic()->set_device("a\nb");
+  status.mutable_clones(2)->mutable_arithmetic()->set_device("the CPU (avx2) in fp32");
+  EXPECT_THAT(FormatStatus(status, "a"),
+              HasSubstr("\nclone 1 computes on a?b\n"
+                        "clones 0,2 compute on the CPU (avx2) in fp32\ncontributors: "));
+}
+
 TEST(StatusTextTest, ShowsEndsFailuresAndEvictions) {
   ps::StatusReply status = RunningJob();
   status.mutable_clones(2)->set_evicted(true);

@@ -41,6 +41,14 @@ TEST(RequestLimitsTest, ChecksEveryTextOfARequest) {
   announced.set_peer_name("a\n");
   EXPECT_FALSE(CheckRequestLimits(announced).ok());
 
+  announced.set_peer_name("a");
+  announced.mutable_arithmetic()->set_device("the CPU\n");
+  EXPECT_FALSE(CheckRequestLimits(announced).ok());
+  announced.mutable_arithmetic()->set_device("the CPU");
+  EXPECT_TRUE(CheckRequestLimits(announced).ok());
+  announced.mutable_arithmetic()->set_rounding(std::string(1000, 'x'));
+  EXPECT_FALSE(CheckRequestLimits(announced).ok());
+
   ps::HeartbeatRequest heartbeat;
   heartbeat.mutable_progress()->set_phase("compute");
   EXPECT_TRUE(CheckRequestLimits(heartbeat).ok());

@@ -23,6 +23,7 @@ class NamedDevice final : public Device {
  public:
   explicit NamedDevice(absl::Status status = absl::OkStatus()) : status_(std::move(status)) {}
   std::string description() const override { return "named"; }
+  std::string model() const override { return "model of GPU"; }
   std::string uuid() const override { return "GPU-named"; }
   int64_t free_bytes() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t) override { return status_; }
@@ -135,13 +136,31 @@ TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), CpuIsa::kAvx2);
   flags.cpu_isa = "sse4";
-  EXPECT_EQ(DescribeDevice(*Open(flags)),
-            "the CPU (sse4: other last bits than with the other instruction sets) in fp32");
+  EXPECT_EQ(DescribeDevice(*Open(flags)), "the CPU (sse4) in fp32");
   flags.cpu_isa = "auto";
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), AvailableCpuIsas().back());
   flags.cpu_isa = "mmx";
   ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, sse4, avx2, avx512, avx512_bf16");
+}
+
+TEST_F(DeviceChoiceTest, TellsTheServerWhetherTheBitsAreThoseOfOthers) {
+  DeviceFlags flags = Flags("cpu");
+  flags.cpu_isa = "avx2";
+  const ps::Arithmetic avx2 = ArithmeticOf(*Open(flags));
+  EXPECT_EQ(avx2.device(), "the CPU (avx2) in fp32");
+  flags.cpu_isa = "sse4";
+  const ps::Arithmetic sse4 = ArithmeticOf(*Open(flags));
+  EXPECT_NE(sse4.rounding(), avx2.rounding());
+  flags.cpu_isa = "auto";
+  EXPECT_EQ(ArithmeticOf(*Open(flags)).rounding(), avx2.rounding());
+  flags.precision = "bf16";
+  EXPECT_NE(ArithmeticOf(*Open(flags)).rounding(), avx2.rounding());
+
+  // GPUs of one model compute the same, whatever their numbers.
+  const ps::Arithmetic gpu = ArithmeticOf(*Open(Flags("cuda", {"0", "1"}), 1));
+  EXPECT_EQ(gpu.device(), "model of GPU in bf16");
+  EXPECT_EQ(gpu.rounding(), gpu.device());
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {

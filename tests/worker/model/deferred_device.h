@@ -38,6 +38,7 @@ class DeferredDevice final : public Device {
   int64_t copied_bytes() const { return copied_bytes_; }
 
   std::string description() const override { return "deferred device"; }
+  std::string model() const override { return "deferred"; }
   std::string uuid() const override { return "GPU-deferred"; }
   int64_t free_bytes() const override { return free_bytes_; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
