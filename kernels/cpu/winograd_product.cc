@@ -148,6 +148,7 @@ void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, Bflo
   }
 }
 
+// The same for either type, as one function per instruction set.
 template <typename T>
 void TransformPanel(const float* packed, int64_t tap, bool flipped, int64_t count, int64_t width,
                     T* to) {
