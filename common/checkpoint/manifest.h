@@ -46,7 +46,7 @@ struct CheckpointManifest {
   bool training_done = false;
   uint64_t last_step = 0;   // the last step of the run; 0: it has none, or it was not known
   uint64_t num_images = 0;  // training images, if train_input_reader.num_epochs is set; else 0
-  // What the contributions came from, as ps.Arithmetic.device says it; ascending. For people.
+  // What the clones compute on, as ps.Arithmetic.device says it, ascending. It is for people only.
   std::vector<std::string> devices;
   double run_started_unix = 0.0;  // seconds; wall time, used by retention only
   double saved_unix = 0.0;

@@ -6,13 +6,14 @@
 //
 // where * multiplies numbers at the same of 16 positions. So there are 16 matrix products [tiles,
 // inner] x [inner, outer], with 4 multiplications for each number of the result, not 9. The
-// transforms are sums and halves; they make the result's rounding errors about twice as large as
-// those of the direct sum.
+// transforms are sums and halves. They make the result's rounding errors a few times as large as
+// those of the direct sum (docs/decisions/0031-minimal-filtering.md has the figures).
 //
 // All tiles are transformed first. A task then computes one panel of outer channels for a block of
 // images: it transforms the panel's weights, some hundred channels at a time, multiplies, and turns
-// the sums into pixels while they are in its cache. The cut depends on the sizes only, never on the
-// number of threads, and a pixel's bits do not depend on the other images.
+// the sums into pixels while they are in its cache. The weights are packed and transformed anew for
+// each block. The cut depends on the sizes only, never on the number of threads, and a pixel's bits
+// do not depend on the other images.
 #ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_PRODUCT_H_
 #define PUSHPULL_KERNELS_CPU_WINOGRAD_PRODUCT_H_
 

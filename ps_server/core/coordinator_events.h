@@ -144,7 +144,7 @@ struct PublishCheckpoint {
   // limit the run; else 0.
   uint64_t last_step = 0;
   uint64_t num_images = 0;
-  std::vector<std::string> devices;  // Membership::Devices
+  std::vector<std::string> devices;  // as Membership::Devices returns them
   std::vector<ps::SnapshotReply> shards;
 };
 // A checkpoint that was begun is not published: remove its temporary folder.

@@ -96,8 +96,8 @@ class Membership {
   // Describes whom the step waits for, for example "clone 2 of 3 (lost) and 1 more"; empty if
   // `late`, the replicas that are missing, is empty.
   std::string DescribeLate(const std::vector<uint32_t>& late) const;
-  // Returns what the clones that have contributed compute with, as they have told: each
-  // Arithmetic.device once, ascending.
+  // Returns what the clones that have contributed since the server started compute on, as their
+  // newest processes have told: each Arithmetic.device once, ascending.
   std::vector<std::string> Devices() const;
   // Fills in the clones and the workers of the replicas that are late.
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;

@@ -134,7 +134,7 @@ ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
   const absl::string_view precision = PrecisionName(chosen.precision);
   ps::Arithmetic arithmetic;
   if (chosen.device != nullptr) {
-    // Without the number of the GPU, which differs between the clones of a worker.
+    // The number of the GPU is left out, because it differs between the clones of a worker.
     arithmetic.set_device(absl::StrCat(chosen.device->model(), " in ", precision));
     arithmetic.set_rounding(arithmetic.device());
     return arithmetic;
