@@ -128,7 +128,7 @@ operators() {
 
 # What bounds the slowest kernels of a step. Nsight Compute first measures the time of every launch, and then collects
 # its basic figures of one launch of each of the ten kernels that take longest, in a run each, because one run can only
-# profile launches that follow one another.
+# profile launches that follow one another. The clocks stay as they are: the GPU may be shared with others.
 profile() {
   wanted profile 30 || return
   local log=$logs/ncu.times.csv code=0 ncu end=$((SECONDS + 60 * patience)) rank=0 profiled=0 all=0 launch share
@@ -139,7 +139,7 @@ profile() {
     row "profile" "" "" "skipped (no ncu here)"
     return
   fi
-  limited 40 "$log" "$ncu" --csv --metrics gpu__time_duration.sum "${program[@]}" || code=$?
+  limited 40 "$log" "$ncu" --clock-control none --csv --metrics gpu__time_duration.sum "${program[@]}" || code=$?
   if grep -q ERR_NVGPUCTRPERM "$log"; then
     row "profile" "" "" "skipped (no permission to read the GPU's counters)"
     return
@@ -149,7 +149,8 @@ profile() {
   while IFS=$'\t' read -r launch _ share _; do
     [ "$SECONDS" -lt "$end" ] || break
     rank=$((rank + 1))
-    limited 20 "$logs/ncu.$rank.csv" "$ncu" --csv --set basic --launch-skip "$launch" --launch-count 1 "${program[@]}"
+    limited 20 "$logs/ncu.$rank.csv" "$ncu" --clock-control none --csv --set basic --launch-skip "$launch" \
+      --launch-count 1 "${program[@]}"
     grep -qE '^"[0-9]+",' "$logs/ncu.$rank.csv" || continue
     profiled=$((profiled + 1)) all=$(awk "BEGIN { print $all + $share }")
   done < "$logs/ncu.kernels.txt"
