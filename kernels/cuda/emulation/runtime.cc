@@ -315,6 +315,17 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return Health();
 }
 
+cudaError_t cudaDeviceSynchronize() {
+  Machine& m = machine();
+  std::vector<cudaStream_t> streams;
+  {
+    std::lock_guard<std::mutex> lock(m.mutex);
+    streams.assign(m.streams.begin(), m.streams.end());
+  }
+  for (const cudaStream_t stream : streams) Finish(stream->work.get());
+  return Health();
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!QueuesWork() || event->work == nullptr) return Health();
   stream->work->waiting.push_back({nullptr, event->work, event->place});

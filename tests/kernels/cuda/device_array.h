@@ -14,8 +14,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// An array of exactly the given number of elements. In the emulation it lies between guards, which
-// the destructor checks.
+// An array of exactly the given number of elements. Copies wait for all streams of the device, so
+// it goes with every queue. In the emulation it lies between guards, which the destructor checks.
 template <typename T>
 class DeviceArray {
  public:
@@ -42,6 +42,7 @@ class DeviceArray {
  private:
   void Copy(T* to, const T* from, cudaMemcpyKind kind) const {
     if (count_ == 0) return;
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     EXPECT_EQ(cudaMemcpyAsync(to, from, count_ * sizeof(T), kind, nullptr), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
