@@ -53,6 +53,22 @@ __device__ __forceinline__ void WaitForCopies() {
 #endif
 }
 
+// Asks for `bytes` bytes of device memory to come to the L2 cache, without waiting for them. The
+// threads of the block share the lines of 128 bytes. It is a hint; null is allowed.
+__device__ __forceinline__ void PrefetchToL2(const void* from, int64_t bytes) {
+#ifndef PUSHPULL_CUDA_EMULATION
+  if (from == nullptr) return;
+  constexpr int kLine = 128;
+  for (int64_t i = int64_t{threadIdx.x} * kLine; i < bytes; i += int64_t{blockDim.x} * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(
+        __cvta_generic_to_global(static_cast<const char*>(from) + i)));
+  }
+#else
+  (void)from;
+  (void)bytes;
+#endif
+}
+
 }  // namespace pushpull::PUSHPULL_CUDA
 
 #endif  // PUSHPULL_KERNELS_CUDA_ASYNC_COPY_CUH_

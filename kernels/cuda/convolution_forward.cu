@@ -9,7 +9,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// An epilogue of FinishStaged: stores rows of y and sums their distances, and squared distances,
+// An epilogue of FinishTile: stores rows of y and sums their distances, and squared distances,
 // from a pivot per column, so that a large mean costs no precision. The pivot is the column's value
 // in the first row of the block.
 template <typename T>
@@ -23,14 +23,13 @@ struct OutputEpilogue {
   __device__ __forceinline__ float Value(float sum, int column) const {
     return Rounded<T>(bias != nullptr ? sum + bias[column] : sum);
   }
-  __device__ __forceinline__ bool Begin(const float* staged, int first, int count) const {
-    if (pivots == nullptr) return false;
-    const int thread = static_cast<int>(threadIdx.x), column = first_column + first + thread;
-    if (thread < count && column < columns) {
-      pivots[column - first_column] = Value(staged[threadIdx.x], column);
-    }
-    return true;
+  __device__ __forceinline__ bool WantsFirstRow() const { return pivots != nullptr; }
+  // Notes a number of the block's first row.
+  __device__ __forceinline__ void Begin(float sum, int n) const {
+    const int column = first_column + n;
+    if (column < columns) pivots[n] = Value(sum, column);
   }
+
   static constexpr int kUnroll = 1;  // of the loop over rows, to save registers
 
   // What a thread needs for eight neighbouring columns, in registers.
@@ -127,11 +126,11 @@ struct ForwardArguments {
 //   buffers beside the threads (MultiplyCopiedChunks). The two buffers alternate, so one barrier
 //   per chunk is enough: a buffer is written again only after the barrier that follows the
 //   multiplication of its chunk.
-// - Epilogue: the sums go to shared memory, up to 64 columns at a time and in the place of the row
-//   tiles, and from there in rows of 8 neighbours to y, so that stores are 16 bytes wide. The
-//   statistics are summed on the way, from the rounded numbers, in registers for all row tiles.
-// - Shared memory: row tiles or staged sums, panel, sums[8 warps][2][kColumns], pivots,
-//   coefficients. See ProductMemory.
+// - Epilogue: each warp takes its sums through shared memory to y, 16 rows of 32 columns at a time,
+//   so that stores are 16 bytes wide. It waits for no other warp. The statistics are summed on the
+//   way, from the rounded numbers, in registers for all row tiles.
+// - Shared memory: row tiles, staged sums, panel, sums[8 warps][2][kColumns], pivots, coefficients.
+//   See ProductMemory.
 //
 // Each column group reads x again, so wide tiles read less. Tensor cores are far from their bound;
 // device memory, the unit of shared memory and the issue of instructions are not (NOTES.md).
@@ -197,13 +196,12 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
          ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
 }
 
-// Pointwise convolutions in bfloat16 have three tile widths since most of the work is in them,
-// often with few channels.
+// Those over taps have wide tiles, because each group of columns reads x once per tap. Tiles of
+// pointwise convolutions are narrower, so that more blocks fit into a multiprocessor.
 void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bfloat16> a) {
   if (access == Access::kPointwise) {
     if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);
-    if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
-    return LaunchForward<Bfloat16, 128, Access::kPointwise>(queue, a);
+    return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
   if (access == Access::kVector) {
     if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);

@@ -99,8 +99,7 @@ void Dispatch(Queue* queue, int tile_columns, Access access,
               const InputGradientArguments<Bfloat16>& a) {
   if (access == Access::kPointwise) {
     if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPointwise>(queue, a);
-    if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kPointwise>(queue, a);
-    return LaunchInputGradient<Bfloat16, 128, Access::kPointwise>(queue, a);
+    return LaunchInputGradient<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
   if (access == Access::kVector) {
     if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);

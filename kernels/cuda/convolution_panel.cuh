@@ -11,25 +11,18 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-inline constexpr int kTileWarps = kTileThreads / 32;
-
-// The columns that one phase moves from registers to memory, for a group of so many, and the length
-// of a line of them in shared memory, in floats.
-PUSHPULL_HOST_DEVICE constexpr int StagedColumns(int columns) {
-  return columns < 64 ? columns : 64;
-}
-PUSHPULL_HOST_DEVICE constexpr int StagedStride(int staged_columns) { return staged_columns + 4; }
-
 // The layout of a block's shared memory, in order: tiles, panel, sums, coefficients. In bytes.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, int kRowTiles = 2>
 struct ProductMemory {
   static constexpr int kRowTileBytes =
       kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
-  static constexpr int kStagedBytes =
-      kTileRows * StagedStride(StagedColumns(kColumns)) * static_cast<int>(sizeof(float));
-  // The tiles of rows; once the product is done, columns of the result are in the same place.
-  static constexpr int kTilesBytes =
-      kRowTiles * kRowTileBytes > kStagedBytes ? kRowTiles* kRowTileBytes : kStagedBytes;
+  // The tiles of rows, and what the warps stage of the result. Where the tiles are large, that is in
+  // the same place.
+  static constexpr bool kStagesApart = sizeof(T) == 2 && kRowTiles == 2;
+  static constexpr int kStagedBytes = kTileWarps * kWarpStagedBytes;
+  static constexpr int kStagedOffset = kStagesApart ? kRowTiles * kRowTileBytes : 0;
+  static constexpr int kTilesBytes = kRowTiles * kRowTileBytes + (kStagesApart ? kStagedBytes : 0);
+  static_assert(kTilesBytes >= kStagedBytes);
   static constexpr int kSumsBytes = kTileWarps * 2 * kColumns * static_cast<int>(sizeof(float));
 
   // The panel is [reduction][kColumns] (kByRow) or [kColumns][reduction] (kByColumn), plus padding.
@@ -156,7 +149,7 @@ class Panel {
         int place;
         weights.template Form<kColumns, kLayout>(chunk * kChunk, group * kColumns, i, stride_,
                                                  values, &place);
-        Store8(values, At(chunk) + place);
+        Store8(values, At(chunk, 0) + place);
       }
     }
   }
@@ -174,13 +167,14 @@ class Panel {
     }
     return fetched;
   }
-  __device__ __forceinline__ void Store(const Fetched& fetched, int chunk) const {
+  // `turn` says which of the two places the chunk takes.
+  __device__ __forceinline__ void Store(const Fetched& fetched, int chunk, int turn) const {
     if (resident_) return;
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
       if (!Has(j)) continue;
       StoreRaw8(kAhead ? fetched.vectors[kAhead ? j : 0] : LoadRaw8(AddressOf(chunk, j)),
-                At(chunk) + PlaceOf(j));
+                At(chunk, turn) + PlaceOf(j));
     }
   }
 
@@ -188,16 +182,17 @@ class Panel {
     if (resident_) return;
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
-      if (Has(j)) StartCopy8(AddressOf(chunk, j), true, At(chunk) + PlaceOf(j));
+      if (Has(j)) StartCopy8(AddressOf(chunk, j), true, At(chunk, chunk % 2) + PlaceOf(j));
     }
   }
 
-  __device__ __forceinline__ T* At(int chunk) const {
+  // Where a chunk is; if the panel is not resident, in place `turn` of two.
+  __device__ __forceinline__ T* At(int chunk, int turn) const {
     if (resident_) {
       return shared_ + chunk * kChunk * (kLayout == MatrixLayout::kByRow ? stride_ : 1);
     }
     constexpr int kLines = kLayout == MatrixLayout::kByRow ? kChunk : kColumns;
-    return shared_ + chunk % 2 * (kLines * stride_);
+    return shared_ + turn * (kLines * stride_);
   }
 
  private:

@@ -4,7 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_INPUT_GRADIENT_EPILOGUE_CUH_
 
 #include "kernels/cuda/clamp.cuh"
-#include "kernels/cuda/epilogue_case.cuh"
+#include "kernels/cuda/convolution_epilogue.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/views.cuh"
 
@@ -23,14 +23,15 @@ struct InputGradientEpilogue {
   const float* shifts;
   const float* means;
 
-  static constexpr int kUnroll = 4;  // of the loop over rows, so that loads are under way together
+  static constexpr int kUnroll = 2;  // of the loop over rows, so that loads are under way together
 
   // What a thread needs for eight neighbouring columns, in registers.
   struct Columns {
     float scale[8], shift[8], mean[8];
   };
 
-  __device__ __forceinline__ bool Begin(const float*, int, int) const { return false; }
+  __device__ __forceinline__ bool WantsFirstRow() const { return false; }
+  __device__ __forceinline__ void Begin(float, int) const {}
 
   __device__ __forceinline__ EpilogueCase which() const {
     if (columns % 8 != 0) return EpilogueCase::kAny;

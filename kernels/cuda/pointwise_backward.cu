@@ -1,4 +1,5 @@
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"
@@ -12,8 +13,6 @@ namespace {
 using T = Bfloat16;
 
 constexpr int kRows = 128;  // the pixels of one tile
-// The input channels whose gradients are staged at a time. Few, because most layers have few.
-constexpr int kStaged = 32;
 constexpr int kThreads = kTileThreads;
 constexpr int kWarps = kTileWarps;
 // The number of squares of 16 x 16 weight gradients that a warp can keep. A square takes eight
@@ -39,7 +38,7 @@ struct Layout {
     gradient = Sixteens(in_c) * out_stride * kNumber;  // after the weights
     value = gradient + kRows * out_stride * kNumber;
     staged = value + kRows * in_stride * kNumber;
-    sums = staged + kRows * StagedStride(kStaged) * kFloat;
+    sums = staged + kWarps * kWarpStagedBytes;
     coefficients = sums + kWarps * 2 * in_c * kFloat;
     total = coefficients + (2 * in_c + 3 * out_c + 3 * in_c) * kFloat;
   }
@@ -125,6 +124,16 @@ __device__ __forceinline__ void FormTile(const Source& source, const FormPlace& 
   }
 }
 
+// Asks for rows of the source from first_row on, at most kRows, to come to the L2 cache.
+template <typename Source>
+__device__ __forceinline__ void PrefetchTile(const Source& source, int first_row, int end) {
+  const int64_t offset = static_cast<int64_t>(first_row) * source.channels;
+  const int64_t bytes =
+      static_cast<int64_t>(min(kRows, end - first_row)) * source.channels * sizeof(T);
+  PrefetchToL2(source.first() + offset, bytes);
+  if (source.second() != nullptr) PrefetchToL2(source.second() + offset, bytes);
+}
+
 // Writes zeros to the columns between the channels and the next multiple of 16.
 __device__ __forceinline__ void ClearPadding(int channels, int stride, T* tile) {
   if (channels % 16 == 0 || threadIdx.x >= kRows) return;
@@ -143,13 +152,13 @@ __device__ __forceinline__ void LoadWeights(const Arguments& a, int stride, T* t
   }
 }
 
-// staged[kRows][kStaged] = gradient tile * transposed weights, for input channels from first_column
-// on. Each of the eight warps computes 16 rows in 16 registers per thread.
+// staged[kStagedRows][kStagedColumns] = the warp's 16 rows of the gradient tile * transposed
+// weights, for input channels from first_column on. The sums take 16 registers per thread.
 __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T* gradient,
                                                   const T* weights, int first_column,
                                                   float* staged) {
-  static_assert(kRows == 16 * kWarps);
-  constexpr int kPairs = kStaged / 16;
+  static_assert(kRows == kStagedRows * kWarps && kStagedRows == 16);
+  constexpr int kPairs = kStagedColumns / 16;
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
   const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
   float sums[2 * kPairs][4] = {};
@@ -173,7 +182,7 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
       float* const to =
-          staged + (row + lane / 4 + k / 2 * 8) * StagedStride(kStaged) + 8 * j + lane % 4 * 2;
+          staged + (lane / 4 + k / 2 * 8) * kStagedStride + 8 * j + lane % 4 * 2;
       *reinterpret_cast<float2*>(to) = make_float2(sums[j][k], sums[j][k + 1]);
     }
   }
@@ -259,10 +268,10 @@ __device__ __forceinline__ void StoreWeightGradients(const Layout& layout, const
 //
 // dz, raw and x are read from device memory once, which is the point of this kernel; the epilogue
 // reads x.raw a second time, but soon enough for a cache. Its weakness: the loads of a tile are
-// issued only after the products of the one before, so the latency of device memory shows twice per
-// tile unless another block on the multiprocessor covers it, and two blocks fit only with few
-// squares. So the likely bound is latency, then the issue of instructions (NOTES.md). kCase says
-// whether there is a gradient to add.
+// issued only after the products of the one before, so their latency shows twice per tile unless
+// another block on the multiprocessor covers it, and two blocks fit only with few squares. The next
+// tile is asked for early, so that it is the latency of the L2 cache. kCase says whether there is a
+// gradient to add.
 template <int kSquares, EpilogueCase kCase>
 __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     PointwiseBackwardKernel(Arguments a) {
@@ -271,7 +280,8 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
   T* const weights = reinterpret_cast<T*>(shared);
   T* const gradient = reinterpret_cast<T*>(shared + layout.gradient);
   T* const value = reinterpret_cast<T*>(shared + layout.value);
-  float* const staged = reinterpret_cast<float*>(shared + layout.staged);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float* const staged = reinterpret_cast<float*>(shared + layout.staged + warp * kWarpStagedBytes);
   float* const sums = reinterpret_cast<float*>(shared + layout.sums);
   float* const value_coefficients = reinterpret_cast<float*>(shared + layout.coefficients);
   float* const gradient_coefficients = value_coefficients + 2 * a.in_c;
@@ -300,17 +310,24 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
     FormTile(a.gradient, gradient_place, gradient_coefficients, row, a.rows, layout.out_stride,
              gradient);
     FormTile(a.value, value_place, value_coefficients, row, a.rows, layout.in_stride, value);
+    PrefetchTile(a.gradient, row + kRows, end);
+    PrefetchTile(a.value, row + kRows, end);
     __syncthreads();
     AddWeightGradients<kSquares>(layout, a.squares, value, gradient, squares);
-    for (int column = 0; column < a.in_c; column += kStaged) {
+    for (int column = 0; column < a.in_c; column += kStagedColumns) {
+      __syncwarp();  // the warp has read what it staged before
       MultiplyByWeights(layout, gradient, weights, column, staged);
-      __syncthreads();
+      __syncwarp();
       ColumnSums column_sums;
-      FinishStagedCase<kRows, kStaged, kCase>(staged, row, a.rows, column, a.in_c, epilogue,
-                                              &column_sums);
-      AddColumnSums<kStaged>(column_sums, column, a.in_c, sums);
-      __syncthreads();
+      const int own = column + static_cast<int>(threadIdx.x) % (kStagedColumns / 8) * 8;
+      if (own < a.in_c) {
+        FinishStaged<kCase>(staged, row + warp * kStagedRows, a.rows, own, epilogue.Load(own),
+                            epilogue, &column_sums);
+      }
+      __syncwarp();
+      AddColumnSums(column_sums, column, a.in_c, sums);
     }
+    __syncthreads();  // both tiles have been read
   }
 
   StoreWeightGradients<kSquares>(
@@ -319,7 +336,7 @@ __global__ void __launch_bounds__(kThreads, kSquares == kFewSquares ? 2 : 1)
   if (a.norm_parts == nullptr) return;
   for (int i = threadIdx.x; i < 2 * a.in_c; i += kThreads) {
     float total = 0.0f;
-    for (int warp = 0; warp < kWarps; ++warp) total += sums[warp * 2 * a.in_c + i];
+    for (int w = 0; w < kWarps; ++w) total += sums[w * 2 * a.in_c + i];
     a.norm_parts[static_cast<int64_t>(blockIdx.x) * 2 * a.in_c + i] = total;
   }
 }

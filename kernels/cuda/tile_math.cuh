@@ -17,6 +17,7 @@ namespace pushpull::PUSHPULL_CUDA {
 
 inline constexpr int kTileRows = 128;
 inline constexpr int kTileThreads = 256;
+inline constexpr int kTileWarps = kTileThreads / 32;
 inline constexpr int kChunk = 32;
 
 // How a matrix lies in shared memory. kByRow: element (r, c) is at r * stride + c. kByColumn: it is
@@ -29,13 +30,20 @@ enum class MatrixLayout { kByRow, kByColumn };
 template <typename T>
 inline constexpr int kLinePadding = static_cast<int>(16 / sizeof(T));
 
+// The result goes from registers to memory by way of shared memory, so that stores are 16 bytes
+// wide. Each warp stages kStagedRows x kStagedColumns numbers of its own part of the tile at a time,
+// in lines of kStagedStride floats, so warps need not wait for each other.
+inline constexpr int kStagedRows = 16, kStagedColumns = 32, kStagedStride = kStagedColumns + 4;
+inline constexpr int kWarpStagedBytes =
+    kStagedRows * kStagedStride * static_cast<int>(sizeof(float));
+
 template <typename T, int kColumns>
 struct TileMath;
 
-// Bfloat16 on tensor cores. The eight warps are laid out 4 x 2 over the tile; each computes a
-// 32 x (kColumns / 2) part as 2 x kPairs squares of 16 x 16 and holds it in kColumns / 2 registers
-// per thread. A fragment of A serves all columns of the warp, a fragment of B both groups of 16
-// rows. In the networks here memory traffic is the bound, not the tensor cores (NOTES.md).
+// Bfloat16 on tensor cores. The eight warps are laid out 4 x 2 over the tile, or 8 x 1 if it has
+// only 32 columns. Each computes its part as squares of 16 x 16 and holds it in kColumns / 2
+// registers per thread. A fragment of A serves all columns of the warp, a fragment of B all groups
+// of 16 rows. In the networks here memory traffic is the bound, not the tensor cores (NOTES.md).
 //
 //        kColumns / 2   kColumns / 2
 //       .------------.------------.
@@ -46,13 +54,16 @@ struct TileMath;
 //       '------------'------------'
 template <int kColumns>
 struct TileMath<Bfloat16, kColumns> {
-  static constexpr int kWarpColumns = kColumns / 2;
+  static constexpr int kWarpsAcross = kColumns == 32 ? 1 : 2;
+  static constexpr int kWarpColumns = kColumns / kWarpsAcross;
+  static constexpr int kWarpRows = kTileRows * kWarpsAcross / kTileWarps;
+  static constexpr int kRowGroups = kWarpRows / 16;
   static constexpr int kPairs = kWarpColumns / 16;  // of fragments of 8 columns
-  float sums[2][2 * kPairs][4];
+  float sums[kRowGroups][2 * kPairs][4];
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kRowGroups; ++i) {
 #pragma unroll
       for (int j = 0; j < 2 * kPairs; ++j) {
 #pragma unroll
@@ -69,9 +80,9 @@ struct TileMath<Bfloat16, kColumns> {
     const int low = lane % 8, middle = lane / 8 % 2 * 8, high = lane / 16 * 8;
 #pragma unroll
     for (int k = 0; k < kChunk; k += 16) {
-      unsigned rows[2][4];
+      unsigned rows[kRowGroups][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kRowGroups; ++i) {
         const int row = first_row() + 16 * i;
         if constexpr (kA == MatrixLayout::kByRow) {
           LoadMatrices(a + (row + low + middle) * a_stride + k + high, rows[i]);
@@ -89,7 +100,7 @@ struct TileMath<Bfloat16, kColumns> {
           LoadMatricesTransposed(b + (k + low + middle) * b_stride + column + high, columns);
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < kRowGroups; ++i) {
           MultiplyAdd(rows[i], columns, sums[i][2 * j]);
           MultiplyAdd(rows[i], columns + 2, sums[i][2 * j + 1]);
         }
@@ -107,7 +118,7 @@ struct TileMath<Bfloat16, kColumns> {
   __device__ __forceinline__ void ForEach(Visit visit) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kRowGroups; ++i) {
 #pragma unroll
       for (int j = 0; j < 2 * kPairs; ++j) {
 #pragma unroll
@@ -119,21 +130,36 @@ struct TileMath<Bfloat16, kColumns> {
     }
   }
 
- private:
-  static __device__ __forceinline__ int first_row() { return threadIdx.x / 32 / 2 * 32; }
+  // Copies a part of what the warp holds to staged[kStagedRows][kStagedStride]: rows from
+  // first_row() + kStagedRows * rows on, columns from first_column() + kStagedColumns * columns on.
+  __device__ __forceinline__ void Stage(int rows, int columns, float* staged) const {
+    const int lane = threadIdx.x % 32;
+    float* const to = staged + lane / 4 * kStagedStride + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kStagedColumns / 8; ++j) {
+      const float* const from = sums[rows][columns * (kStagedColumns / 8) + j];
+      *reinterpret_cast<float2*>(to + 8 * j) = make_float2(from[0], from[1]);
+      *reinterpret_cast<float2*>(to + 8 * kStagedStride + 8 * j) = make_float2(from[2], from[3]);
+    }
+  }
+
+  static __device__ __forceinline__ int first_row() {
+    return threadIdx.x / 32 / kWarpsAcross * kWarpRows;
+  }
   static __device__ __forceinline__ int first_column() {
-    return threadIdx.x / 32 % 2 * kWarpColumns;
+    return threadIdx.x / 32 % kWarpsAcross * kWarpColumns;
   }
 };
 
-// Float on the ordinary units, in full precision (no TF32). The threads are laid out 16 x 16 over
-// the tile; each owns every 16th row and every 16th column, 8 x (kColumns / 16) sums in registers.
-// For each of the kChunk steps a thread reads 8 + kColumns / 16 numbers from shared memory for
-// 8 * (kColumns / 16) multiply-adds. With 64 columns that is 12 reads for 32 multiply-adds, so the
-// bandwidth of shared memory is the likely bound.
+// Float on the ordinary units, in full precision (no TF32). The warps are laid out as for Bfloat16,
+// 4 x 2, and the threads of a warp 4 x 8; each owns every 4th row and every 8th column of the warp's
+// part, 8 x (kColumns / 16) sums in registers. For each of the kChunk steps a thread reads 8 +
+// kColumns / 16 numbers from shared memory for 8 * (kColumns / 16) multiply-adds. With 64 columns
+// that is 12 reads for 32 multiply-adds, so the bandwidth of shared memory is the likely bound.
 template <int kColumns>
 struct TileMath<float, kColumns> {
-  static constexpr int kThreadRows = kTileRows / 16, kThreadColumns = kColumns / 16;
+  static constexpr int kWarpRows = 32, kWarpColumns = kColumns / 2;
+  static constexpr int kThreadRows = kWarpRows / 4, kThreadColumns = kWarpColumns / 8;
   float sums[kThreadRows][kThreadColumns];
 
   __device__ __forceinline__ void Clear() {
@@ -147,17 +173,16 @@ struct TileMath<float, kColumns> {
   template <MatrixLayout kA, MatrixLayout kB>
   __device__ __forceinline__ void Multiply(const float* a, int a_stride, const float* b,
                                            int b_stride) {
-    const int first_row = threadIdx.x / 16, first_column = threadIdx.x % 16;
     for (int k = 0; k < kChunk; ++k) {
       float rows[kThreadRows], columns[kThreadColumns];
 #pragma unroll
       for (int i = 0; i < kThreadRows; ++i) {
-        const int row = first_row + 16 * i;
+        const int row = RowOf(i);
         rows[i] = kA == MatrixLayout::kByRow ? a[row * a_stride + k] : a[k * a_stride + row];
       }
 #pragma unroll
       for (int j = 0; j < kThreadColumns; ++j) {
-        const int column = first_column + 16 * j;
+        const int column = ColumnOf(j);
         columns[j] =
             kB == MatrixLayout::kByRow ? b[k * b_stride + column] : b[column * b_stride + k];
       }
@@ -176,11 +201,34 @@ struct TileMath<float, kColumns> {
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kThreadColumns; ++j) {
-        visit(static_cast<int>(threadIdx.x / 16 + 16 * i),
-              static_cast<int>(threadIdx.x % 16 + 16 * j), sums[i][j]);
+      for (int j = 0; j < kThreadColumns; ++j) visit(RowOf(i), ColumnOf(j), sums[i][j]);
+    }
+  }
+
+  __device__ __forceinline__ void Stage(int rows, int columns, float* staged) const {
+    const int lane = threadIdx.x % 32;
+    float* const to = staged + lane / 8 * kStagedStride + lane % 8;
+#pragma unroll
+    for (int i = 0; i < kStagedRows / 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < kStagedColumns / 8; ++j) {
+        to[4 * i * kStagedStride + 8 * j] =
+            sums[rows * (kStagedRows / 4) + i][columns * (kStagedColumns / 8) + j];
       }
     }
+  }
+
+  static __device__ __forceinline__ int first_row() { return threadIdx.x / 32 / 2 * kWarpRows; }
+  static __device__ __forceinline__ int first_column() {
+    return threadIdx.x / 32 % 2 * kWarpColumns;
+  }
+
+ private:
+  static __device__ __forceinline__ int RowOf(int i) {
+    return first_row() + static_cast<int>(threadIdx.x % 32 / 8) + 4 * i;
+  }
+  static __device__ __forceinline__ int ColumnOf(int j) {
+    return first_column() + static_cast<int>(threadIdx.x % 8) + 8 * j;
   }
 };
 
