@@ -1,7 +1,7 @@
 // Copies from device memory to shared memory that run beside the thread that starts them, without
 // passing through registers (cp.async). A thread starts copies, closes them into groups, and waits
 // until all but the newest groups are done. Other threads see the numbers after a barrier that
-// follows the wait.
+// follows the wait. And hints that bring numbers to the L2 cache before they are loaded.
 #ifndef PUSHPULL_KERNELS_CUDA_ASYNC_COPY_CUH_
 #define PUSHPULL_KERNELS_CUDA_ASYNC_COPY_CUH_
 
@@ -53,20 +53,21 @@ __device__ __forceinline__ void WaitForCopies() {
 #endif
 }
 
-// Asks for `bytes` bytes of device memory to come to the L2 cache, without waiting for them. The
-// threads of the block share the lines of 128 bytes. It is a hint; null is allowed.
-__device__ __forceinline__ void PrefetchToL2(const void* from, int64_t bytes) {
-#ifndef PUSHPULL_CUDA_EMULATION
-  if (from == nullptr) return;
+// Asks for the line of device memory at an address to come to the L2 cache, without waiting for it.
+// It is a hint.
+__device__ __forceinline__ void PrefetchLine(const void* address) {
+#ifdef PUSHPULL_CUDA_EMULATION
+  (void)address;
+#else
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
+#endif
+}
+// The same for `bytes` bytes, whose lines the threads of the block share.
+__device__ __forceinline__ void PrefetchBytes(const void* from, int64_t bytes) {
   constexpr int kLine = 128;
   for (int64_t i = int64_t{threadIdx.x} * kLine; i < bytes; i += int64_t{blockDim.x} * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(
-        __cvta_generic_to_global(static_cast<const char*>(from) + i)));
+    PrefetchLine(static_cast<const char*>(from) + i);
   }
-#else
-  (void)from;
-  (void)bytes;
-#endif
 }
 
 }  // namespace pushpull::PUSHPULL_CUDA

@@ -157,19 +157,30 @@ __global__ void __launch_bounds__(kThreads, kBackwardResident)
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
   GradientSums sums;
+  // With the padding counted, steps begin at the last multiple of the stride before the image.
+  const int skipped_rows = g.pad_top / kStride, skipped_columns = g.pad_left / kStride;
+  const auto dy_of = [&](Origin steps) {
+    return Origin{steps.image, skipped_rows + steps.row - Back(kStride),
+                  skipped_columns + steps.column * (2 / kStride) - Back(kStride)};
+  };
+  const auto x_of = [&](Origin steps) {
+    return Origin{steps.image, steps.row * kStride - g.pad_top % kStride,
+                  steps.column * 2 - g.pad_left % kStride};
+  };
 #pragma unroll 1
   for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin steps = TileOrigin(plan, t);
-    // With the padding counted, steps begin at the last multiple of the stride before the image.
-    const int skipped_rows = g.pad_top / kStride, skipped_columns = g.pad_left / kStride;
-    const Origin first_dy{steps.image, skipped_rows + steps.row - Back(kStride),
-                          skipped_columns + steps.column * (2 / kStride) - Back(kStride)};
-    const Origin first_x{steps.image, steps.row * kStride - g.pad_top % kStride,
-                         steps.column * 2 - g.pad_left % kStride};
+    const Origin first_dy = dy_of(steps), first_x = x_of(steps);
     Stage<kBatch<T>>(plan.inputs, x_places, x_extent, first_x, slab + thread % 4 * 8,
                      RawStager<T>{x.raw, inputs});
     Stage<kBatch<T> / 2>(plan.gradients, dy_places, dy_extent, first_dy, slab + thread % 4 * 8,
                          GradientStager<T>(dy, coefficients, gradients));
+    if (t + plan.parts < plan.tiles) {
+      const Origin next = TileOrigin(plan, t + plan.parts);
+      PrefetchTile<T>(plan.inputs, x_places, x_extent, x_of(next), slab, x.raw, nullptr);
+      PrefetchTile<T>(plan.gradients, dy_places, dy_extent, dy_of(next), slab, dy.dz,
+                      NeedsRaw(dy) ? dy.raw : nullptr);
+    }
     __syncthreads();
     if (active) {
       WalkInputs<T, kStride, kUsual>(

@@ -245,13 +245,19 @@ __global__ void __launch_bounds__(kThreads, kForwardResident)
   PutPlaces(plan.values, extent, places);
   __syncthreads();
 
+  const auto input_of = [&](Origin origin) {
+    return Origin{origin.image, origin.row * kStride - g.pad_top,
+                  origin.column * 2 * kStride - g.pad_left};
+  };
 #pragma unroll 1
   for (int t = blockIdx.x / plan.slabs; t < plan.tiles; t += plan.parts) {
     const Origin origin = TileOrigin(plan, t);
-    const Origin input{origin.image, origin.row * kStride - g.pad_top,
-                       origin.column * 2 * kStride - g.pad_left};
-    Stage<kBatch<T>>(plan.values, places, extent, input, slab + thread % 4 * 8,
+    Stage<kBatch<T>>(plan.values, places, extent, input_of(origin), slab + thread % 4 * 8,
                      ValueStager<T>(x, coefficients, tile));
+    if (t + plan.parts < plan.tiles) {
+      PrefetchTile<T>(plan.values, places, extent, input_of(TileOrigin(plan, t + plan.parts)), slab,
+                      x.raw, nullptr);
+    }
     __syncthreads();
     if (active) {
       WalkOutputs<T, kStride>(g, plan, origin, tile + pair, taps + pair, y + slab + pair, &sink);

@@ -4,6 +4,7 @@
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 
 #include "kernels/cuda/clamp.cuh"
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/depthwise_plan.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"
@@ -73,6 +74,36 @@ __device__ __forceinline__ void PutPlaces(const Staged& staged, const Extent& ex
   }
 }
 
+// Whether a staged pixel of a tile that begins at `origin` is in the image.
+__device__ __forceinline__ bool IsInside(const StagedPlace& place, const Extent& extent,
+                                         Origin origin) {
+  return static_cast<unsigned>(origin.row + place.row) < static_cast<unsigned>(extent.height) &&
+         static_cast<unsigned>(origin.column + place.column) < static_cast<unsigned>(extent.width);
+}
+__device__ __forceinline__ int FirstPixel(const Extent& extent, Origin origin) {
+  return (origin.image * extent.height + origin.row) * extent.width + origin.column;
+}
+__device__ __forceinline__ int PixelsOf(const Staged& staged, const Extent& extent, Origin origin) {
+  return min(staged.pixels, (extent.images - origin.image) * staged.rows * staged.columns);
+}
+
+// Asks for the pixels of a tile to come to the L2 cache, for the slab that begins at channel `slab`
+// of one or two tensors (the second may be null). All threads of the block call it, while they work
+// on the tile before.
+template <typename T>
+__device__ __forceinline__ void PrefetchTile(const Staged& staged, const StagedPlace* places,
+                                             const Extent& extent, Origin origin, int slab,
+                                             const T* tensor, const T* second) {
+  const int first = FirstPixel(extent, origin), pixels = PixelsOf(staged, extent, origin);
+  for (int pixel = threadIdx.x; pixel < pixels; pixel += kThreads) {
+    const StagedPlace place = places[pixel];
+    if (!IsInside(place, extent, origin)) continue;
+    const int64_t offset = static_cast<int64_t>(first + place.offset) * extent.channels + slab;
+    PrefetchLine(tensor + offset);
+    if (second != nullptr) PrefetchLine(second + offset);
+  }
+}
+
 // The number of pixels whose loads a thread has under way at the same time, to hide the latency of
 // device memory.
 template <typename T>
@@ -87,9 +118,7 @@ template <int kCount, typename Stager>
 __device__ __forceinline__ void Stage(const Staged& staged, const StagedPlace* places,
                                       const Extent& extent, Origin origin, int channel,
                                       const Stager& stager) {
-  const int first = (origin.image * extent.height + origin.row) * extent.width + origin.column;
-  const int pixels =
-      min(staged.pixels, (extent.images - origin.image) * staged.rows * staged.columns);
+  const int first = FirstPixel(extent, origin), pixels = PixelsOf(staged, extent, origin);
   const bool exists = channel < extent.channels;
 #pragma unroll 1
   for (int pixel = threadIdx.x / 4; pixel < pixels; pixel += kCount * kPixelsAtOnce) {
@@ -100,10 +129,7 @@ __device__ __forceinline__ void Stage(const Staged& staged, const StagedPlace* p
       inside[i] = false;
       if (pixel + i * kPixelsAtOnce >= pixels) continue;
       const StagedPlace place = places[pixel + i * kPixelsAtOnce];
-      inside[i] =
-          exists &&
-          static_cast<unsigned>(origin.row + place.row) < static_cast<unsigned>(extent.height) &&
-          static_cast<unsigned>(origin.column + place.column) < static_cast<unsigned>(extent.width);
+      inside[i] = exists && IsInside(place, extent, origin);
       if (inside[i]) {
         loaded[i] =
             stager.Load(static_cast<int64_t>(first + place.offset) * extent.channels + channel);

@@ -130,8 +130,8 @@ __device__ __forceinline__ void PrefetchTile(const Source& source, int first_row
   const int64_t offset = static_cast<int64_t>(first_row) * source.channels;
   const int64_t bytes =
       static_cast<int64_t>(min(kRows, end - first_row)) * source.channels * sizeof(T);
-  PrefetchToL2(source.first() + offset, bytes);
-  if (source.second() != nullptr) PrefetchToL2(source.second() + offset, bytes);
+  PrefetchBytes(source.first() + offset, bytes);
+  if (source.second() != nullptr) PrefetchBytes(source.second() + offset, bytes);
 }
 
 // Writes zeros to the columns between the channels and the next multiple of 16.
