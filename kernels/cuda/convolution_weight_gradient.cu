@@ -19,6 +19,12 @@ PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(Access access) {
   return std::is_same_v<T, Bfloat16> && access == Access::kVector ? 128 : kWeightGradientColumns;
 }
 
+// The blocks that run on a multiprocessor at once.
+template <typename T>
+constexpr int ResidentBlocks(Access access) {
+  return std::is_same_v<T, float> || access == Access::kVector ? 1 : 2;
+}
+
 template <typename T>
 struct WeightGradientArguments {
   ConvolutionGeometry geometry;
@@ -256,8 +262,7 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
 // once per tile of output channels, dy once per 128 values of q. With few tiles and many pixels the
 // splits keep the device busy, at the price of partial sums. NOTES.md has the bounds.
 template <typename T, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads,
-                                  std::is_same_v<T, float> || kAccess == Access::kVector ? 1 : 2)
+__global__ void __launch_bounds__(kTileThreads, ResidentBlocks<T>(kAccess))
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
   using Values = ValueColumns<T, kAccess>;
   using Gradients = GradientColumns<T, kAccess>;
@@ -356,14 +361,29 @@ __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows
 
 }  // namespace
 
+// Chooses the number of splits. The blocks run in waves of as many as fit on the device, each as
+// long as its split. The last wave may be nearly empty; more splits make it fuller, but each costs
+// a matrix of partial sums. So this takes the fewest splits that come within a twentieth of the
+// shortest time.
 template <typename T>
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
-  const int columns = ColumnsOf<T>(ChooseAccess(shape, g.in_c));
-  const int tiles = CeilDivide(g.Reduction(g.in_c), kTileRows) * CeilDivide(g.out_c, columns);
-  const int wanted = CeilDivide(int64_t{queue.multiprocessors} * kBlocksPerMultiprocessor, tiles);
+  const Access access = ChooseAccess(shape, g.in_c);
+  const int64_t tiles = int64_t{CeilDivide(g.Reduction(g.in_c), kTileRows)} *
+                        CeilDivide(g.out_c, ColumnsOf<T>(access));
+  const int64_t at_once = int64_t{queue.multiprocessors} * ResidentBlocks<T>(access);
+  constexpr int kWaves = 4;
   // A split has at least eight chunks, so that the partial sums stay small beside what it reads.
-  return std::max(1, std::min(wanted, g.out_rows / (8 * kChunk)));
+  const int most =
+      std::max(1, std::min(CeilDivide(kWaves * at_once, tiles), g.out_rows / (8 * kChunk)));
+  const auto time = [&](int splits) {
+    return static_cast<double>(CeilDivide(tiles * splits, at_once)) / splits;
+  };
+  double shortest = time(1);
+  for (int splits = 2; splits <= most; ++splits) shortest = std::min(shortest, time(splits));
+  int splits = 1;
+  while (time(splits) > 1.05 * shortest) ++splits;
+  return splits;
 }
 
 template <typename T>

@@ -40,11 +40,11 @@ int64_t SharedBudget(const Queue& queue, int resident) {
   return std::max(kLeast, queue.shared_bytes_limit / resident - kReserved);
 }
 
-// Chooses how many blocks share the tiles of a slab.
-void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, Plan* plan) {
+// Chooses how many blocks share the tiles of a slab. All run at once, `resident` per multiprocessor.
+void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, int resident, Plan* plan) {
   plan->slabs = static_cast<int>(CeilDiv(channels, kSlab));
-  const int64_t most = std::clamp<int64_t>(
-      int64_t{kBlocksPerMultiprocessor} * queue.multiprocessors / plan->slabs, 1, tiles);
+  const int64_t most =
+      std::clamp<int64_t>(int64_t{resident} * queue.multiprocessors / plan->slabs, 1, tiles);
   // Every block gets the same number of tiles, except perhaps the last.
   plan->parts = static_cast<int>(CeilDiv(tiles, CeilDiv(tiles, most)));
 }
@@ -159,7 +159,7 @@ Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
   ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
              SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
-  SetBlocks(queue, shape.in.c, plan.tiles, &plan);
+  SetBlocks(queue, shape.in.c, plan.tiles, walk.resident, &plan);
   plan.values = StagedPixels(plan.images, rows_of(plan.rows), columns_of(plan.columns));
   constexpr int64_t kSumBytes = int64_t{3} * kSlots * kSlab * sizeof(float);
   plan.shared_bytes =
@@ -185,7 +185,7 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
   Plan plan;
   ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
              SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
-  SetBlocks(queue, shape.in.c, plan.tiles, &plan);
+  SetBlocks(queue, shape.in.c, plan.tiles, walk.resident, &plan);
   plan.gradients = StagedPixels(plan.images, plan.rows + back, gradient_columns(plan.columns));
   plan.inputs = StagedPixels(plan.images, plan.rows * stride, 2 * plan.columns);
   constexpr int64_t kSumBytes = int64_t{9 + 2} * kSlots * kSlab * sizeof(float);
@@ -196,14 +196,16 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
 
 Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
-  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots), &plan);
+  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots),
+            kBlocksPerMultiprocessor, &plan);
   plan.shared_bytes = size_t{3} * kGenericSlots * kSlab * sizeof(float);
   return plan;
 }
 
 Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
-  SetBlocks(queue, shape.in.c, CeilDiv(shape.in.rows(), kGenericSlots), &plan);
+  SetBlocks(queue, shape.in.c, CeilDiv(shape.in.rows(), kGenericSlots), kBlocksPerMultiprocessor,
+            &plan);
   plan.shared_bytes =
       (shape.kernel * shape.kernel + size_t{2}) * kGenericSlots * kSlab * sizeof(float);
   return plan;

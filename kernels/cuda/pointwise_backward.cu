@@ -91,7 +91,7 @@ template <typename Source>
 __device__ __forceinline__ void FormTile(const Source& source, const FormPlace& place,
                                          const float* coefficients, int first_row, int rows,
                                          int stride, T* tile) {
-  constexpr int kTogether = 2;
+  constexpr int kTogether = 4;
   if (place.row >= kRows) return;
   float k[Source::kCoefficients][8];
 #pragma unroll
