@@ -1,6 +1,6 @@
 // The way of a product from registers to memory. The threads of a warp hold the elements of a tile
-// in the pattern of the matrix unit; an epilogue gets eight neighbours of a row at a time. The warps
-// do this each on its own, through shared memory of their own, so none waits for another.
+// in the pattern of the matrix unit; an epilogue gets eight neighbours of a row at a time. The
+// warps do this each on its own, through shared memory of their own, so none waits for another.
 //
 // An epilogue (OutputEpilogue, InputGradientEpilogue) has
 //   which()                      the EpilogueCase

@@ -16,8 +16,8 @@ template <typename T, int kColumns, MatrixLayout kPanelLayout, int kRowTiles = 2
 struct ProductMemory {
   static constexpr int kRowTileBytes =
       kTileRows * (kChunk + kLinePadding<T>)*static_cast<int>(sizeof(T));
-  // The tiles of rows, and what the warps stage of the result. Where the tiles are large, that is in
-  // the same place.
+  // The tiles of rows, and what the warps stage of the result. Where the tiles are large, that is
+  // in the same place.
   static constexpr bool kStagesApart = sizeof(T) == 2 && kRowTiles == 2;
   static constexpr int kStagedBytes = kTileWarps * kWarpStagedBytes;
   static constexpr int kStagedOffset = kStagesApart ? kRowTiles * kRowTileBytes : 0;

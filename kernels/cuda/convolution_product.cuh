@@ -100,8 +100,9 @@ __device__ __forceinline__ void MultiplyCopiedChunks(int chunks, const Rows& row
   }
 }
 
-// The block's share of the product. If the epilogue wants the block's first row, it gets that first.
-// Then it gets all elements (FinishTile), and the block writes its sums per column to `sums`.
+// The block's share of the product. If the epilogue wants the block's first row, it gets that
+// first. Then it gets all elements (FinishTile), and the block writes its sums per column to
+// `sums`.
 template <typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows, typename Epilogue>
 __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& rows,
                                               Panel<T, kColumns, kPanelLayout>& panel,
@@ -110,8 +111,8 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   using Memory = ProductMemory<T, kColumns, kPanelLayout, Rows::kCopies ? 3 : 2>;
   using Math = TileMath<T, kColumns>;
   constexpr int kPhases = Math::kWarpColumns / kStagedColumns;
-  float* const staged = reinterpret_cast<float*>(tiles + Memory::kStagedOffset +
-                                                 threadIdx.x / 32 * kWarpStagedBytes);
+  float* const staged =
+      reinterpret_cast<float*>(tiles + Memory::kStagedOffset + threadIdx.x / 32 * kWarpStagedBytes);
   const int first_tile = blockIdx.x * plan.tiles_per_block;
   const int end_tile = min(first_tile + plan.tiles_per_block, plan.row_tiles);
   const int chunks = (rows.columns() + kChunk - 1) / kChunk;

@@ -40,7 +40,8 @@ int64_t SharedBudget(const Queue& queue, int resident) {
   return std::max(kLeast, queue.shared_bytes_limit / resident - kReserved);
 }
 
-// Chooses how many blocks share the tiles of a slab. All run at once, `resident` per multiprocessor.
+// Chooses how many blocks share the tiles of a slab. All run at once, `resident` per
+// multiprocessor.
 void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, int resident, Plan* plan) {
   plan->slabs = static_cast<int>(CeilDiv(channels, kSlab));
   const int64_t most =
@@ -196,8 +197,8 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
 
 Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
-  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots),
-            kBlocksPerMultiprocessor, &plan);
+  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots), kBlocksPerMultiprocessor,
+            &plan);
   plan.shared_bytes = size_t{3} * kGenericSlots * kSlab * sizeof(float);
   return plan;
 }

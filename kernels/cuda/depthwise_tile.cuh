@@ -3,8 +3,8 @@
 #ifndef PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 #define PUSHPULL_KERNELS_CUDA_DEPTHWISE_TILE_CUH_
 
-#include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/clamp.cuh"
 #include "kernels/cuda/depthwise_plan.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numbers.cuh"

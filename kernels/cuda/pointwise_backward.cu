@@ -181,8 +181,7 @@ __device__ __forceinline__ void MultiplyByWeights(const Layout& layout, const T*
   for (int j = 0; j < 2 * kPairs; ++j) {
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
-      float* const to =
-          staged + (lane / 4 + k / 2 * 8) * kStagedStride + 8 * j + lane % 4 * 2;
+      float* const to = staged + (lane / 4 + k / 2 * 8) * kStagedStride + 8 * j + lane % 4 * 2;
       *reinterpret_cast<float2*>(to) = make_float2(sums[j][k], sums[j][k + 1]);
     }
   }

@@ -31,8 +31,8 @@ template <typename T>
 inline constexpr int kLinePadding = static_cast<int>(16 / sizeof(T));
 
 // The result goes from registers to memory by way of shared memory, so that stores are 16 bytes
-// wide. Each warp stages kStagedRows x kStagedColumns numbers of its own part of the tile at a time,
-// in lines of kStagedStride floats, so warps need not wait for each other.
+// wide. Each warp stages kStagedRows x kStagedColumns numbers of its own part of the tile at a
+// time, in lines of kStagedStride floats, so warps need not wait for each other.
 inline constexpr int kStagedRows = 16, kStagedColumns = 32, kStagedStride = kStagedColumns + 4;
 inline constexpr int kWarpStagedBytes =
     kStagedRows * kStagedStride * static_cast<int>(sizeof(float));
@@ -152,9 +152,9 @@ struct TileMath<Bfloat16, kColumns> {
 };
 
 // Float on the ordinary units, in full precision (no TF32). The warps are laid out as for Bfloat16,
-// 4 x 2, and the threads of a warp 4 x 8; each owns every 4th row and every 8th column of the warp's
-// part, 8 x (kColumns / 16) sums in registers. For each of the kChunk steps a thread reads 8 +
-// kColumns / 16 numbers from shared memory for 8 * (kColumns / 16) multiply-adds. With 64 columns
+// 4 x 2, and the threads of a warp 4 x 8; each owns every 4th row and every 8th column of the
+// warp's part, 8 x (kColumns / 16) sums in registers. For each of the kChunk steps a thread reads 8
+// + kColumns / 16 numbers from shared memory for 8 * (kColumns / 16) multiply-adds. With 64 columns
 // that is 12 reads for 32 multiply-adds, so the bandwidth of shared memory is the likely bound.
 template <int kColumns>
 struct TileMath<float, kColumns> {
