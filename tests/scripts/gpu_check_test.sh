@@ -88,15 +88,30 @@ expect 0 'operators.*skipped \(only [0-5] s are left\)' --only=operators --secon
 
 expect 0 'profile.*skipped \(no ncu here\)' --only=profile
 # shellcheck disable=SC2016
-program path/ncu 'skip=-1; for argument in "$@"; do [ "$last" != --launch-skip ] || skip=$argument; last=$argument; done
+program path/ncu 'for argument in "$@"; do
+    case "$last" in
+      --launch-skip) skip=$argument ;; --export) export=$argument ;; --import) import=$argument ;; --page) page=$argument ;;
+    esac
+    last=$argument
+  done
   echo "==PROF== Connected to process 7"
+  [ -z "$export" ] || { echo $skip > "$export"; exit 0; }
+  if [ "$page" = source ]; then
+    printf "\"Kernel Name\",\"launch $(cat "$import")\"\n\"Source\",\"# Samples\",\"Instructions Executed\",\"stall_wait\"\n"
+    printf "\"@P0 LDG.E R1\",\"3\",\"1,000\",\"3\"\n\"FADD R2\",\"1\",\"3,000\",\"1\"\n"
+    exit 0
+  fi
   printf "\"ID\",\"Kernel Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
-  [ $skip -lt 0 ] || { echo "\"0\",\"launch $skip\",\"Duration\",\"us\",\"1\""; exit 0; }
+  [ -z "$import" ] || { echo "\"0\",\"launch $(cat "$import")\",\"Duration\",\"us\",\"1\""; exit 0; }
   row() { echo "\"$1\",\"$2\",\"gpu__time_duration.sum\",\"us\",\"$3\""; }
   row 0 "One<int>(int, int)" 1.0; row 1 "Two(int)" 1,002.0; row 2 "Two(int)" 2,997.0'
 expect 0 'profile.*2 kernels, which take 100 % of the time, in logs/ncu.*ok$' --only=profile
 grep -qP '^2\t2.9970\t100.0\tTwo\(int\)$' "$folder/out/logs/ncu.kernels.txt" || fail "no list of kernels"
 grep -q 'launch 2' "$folder/out/logs/ncu.1.csv" || fail "the slowest launch was not profiled first"
+python3 "$source/scripts/gpu/check/figures.py" stalls "$folder/out/logs/ncu.1.source.csv" > "$folder/stalls" ||
+  fail "no figures of the instructions"
+grep -q 'waits in: LDG 75.0, FADD 25.0' "$folder/stalls" || fail "wrong shares of the waits"
+grep -q 'instructions: FADD 75.0, LDG 25.0' "$folder/stalls" || fail "wrong shares of the instructions"
 program path/ncu 'echo "==ERROR== ERR_NVGPUCTRPERM"; exit 1'
 expect 0 'profile.*skipped \(no permission' --only=profile
 program path/ncu 'echo "it fell over"; exit 3'

@@ -8,6 +8,8 @@ usage: figures.py rate TRAIN_DIR       images per second: the median over the se
                                        number of its slowest launch, milliseconds of that launch, share of the kernel in
                                        the time of all in percent, name; separated by tabs. The CSV has the metric
                                        gpu__time_duration.sum of all launches.
+       figures.py stalls CSV           what the warps of a kernel wait for, and in which instructions, from the "source" page
+                                       of Nsight Compute: shares in percent
 
 Exit code 1 and a message if the input does not have the figure.
 """
@@ -79,8 +81,34 @@ def slowest(path, count):
                      for name, (whole, one, number) in first)
 
 
+def stalls(path):
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        lines = [line for line in file if line.startswith('"')]
+    if len(lines) < 3 or not lines[0].startswith('"Kernel Name"'):
+        raise ValueError(f"{path} has no table of instructions")
+    name = next(csv.reader(lines[:1]))[1]
+    reasons, samples, executed = {}, {}, {}  # samples by reason; by opcode: samples, and how many were executed
+    for row in csv.DictReader(lines[1:]):
+        number = lambda key, row=row: float((row.get(key) or "0").replace(",", ""))
+        opcode = next(word for word in row["Source"].split() if not word.startswith("@")).split(".")[0]
+        samples[opcode] = samples.get(opcode, 0) + number("# Samples")
+        executed[opcode] = executed.get(opcode, 0) + number("Instructions Executed")
+        for key in row:
+            if key and key.startswith("stall_") and not key.endswith(")"):
+                reasons[key[len("stall_"):]] = reasons.get(key[len("stall_"):], 0) + number(key)
+
+    def shares(counts):
+        total = sum(counts.values()) or 1
+        first = sorted(counts.items(), key=lambda item: -item[1])[:8]
+        return ", ".join(f"{key} {100 * value / total:.1f}" for key, value in first if value > 0)
+
+    return (f"{name[:100]}\n  waits for: {shares(reasons)}\n  waits in: {shares(samples)}\n"
+            f"  instructions: {shares(executed)}")
+
+
 def main():
-    figures = {"rate": (rate, 1), "losses": (losses, 1), "final": (final, 1), "slowest": (slowest, 2)}
+    figures = {"rate": (rate, 1), "losses": (losses, 1), "final": (final, 1), "slowest": (slowest, 2),
+               "stalls": (stalls, 1)}
     function, arity = figures.get(sys.argv[1], (None, 0)) if len(sys.argv) > 1 else (None, 0)
     if function is None or len(sys.argv) != 2 + arity:
         print(__doc__, file=sys.stderr)

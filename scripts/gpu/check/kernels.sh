@@ -126,14 +126,17 @@ operators() {
   operators_row "operators, 2 multiprocessors" OnTwoMultiprocessors
 }
 
-# What bounds the slowest kernels of a step. Nsight Compute first measures the time of every launch, and then collects
-# its basic figures of one launch of each of the ten kernels that take longest, in a run each, because one run can only
-# profile launches that follow one another. The clocks stay as they are: the GPU may be shared with others.
+# What bounds the slowest kernels of a step. Nsight Compute first measures the time of every launch. Then it collects
+# its figures of one launch of each of the ten kernels that take longest, and what the warps of each instruction wait for,
+# in a run each, because one run can only profile launches that follow one another. The clocks stay as they are: the GPU
+# may be shared with others.
 profile() {
   wanted profile 30 || return
-  local log=$logs/ncu.times.csv code=0 ncu end=$((SECONDS + 60 * patience)) rank=0 profiled=0 all=0 launch share
+  local log=$logs/ncu.times.csv code=0 ncu end=$((SECONDS + 75 * patience)) rank=0 profiled=0 all=0 launch share report
   local program=("$bin/gpu_step" "--gpu=$first_gpu" --networks=mobilenet_v2 --steps=1 --repeats=1 --losses=0
     --table=none --bandwidth=1000)
+  local sections=(--section SpeedOfLight --section WarpStateStats --section Occupancy --section LaunchStats
+    --section MemoryWorkloadAnalysis --section SourceCounters)
   ncu=$(tool ncu)
   if [ -z "$ncu" ]; then
     row "profile" "" "" "skipped (no ncu here)"
@@ -149,8 +152,13 @@ profile() {
   while IFS=$'\t' read -r launch _ share _; do
     [ "$SECONDS" -lt "$end" ] || break
     rank=$((rank + 1))
-    limited 20 "$logs/ncu.$rank.csv" "$ncu" --clock-control none --csv --set basic --launch-skip "$launch" \
-      --launch-count 1 "${program[@]}"
+    report=$work/profile.$rank.ncu-rep
+    # --kill: the program need not run to its end.
+    limited 20 "$logs/ncu.$rank.log" "$ncu" --clock-control none --export "$report" "${sections[@]}" \
+      --launch-skip "$launch" --launch-count 1 --kill yes "${program[@]}"
+    limited 20 "$logs/ncu.$rank.csv" "$ncu" --import "$report" --csv --page details
+    limited 20 "$logs/ncu.$rank.source.csv" "$ncu" --import "$report" --csv --page source
+    figure stalls "$logs/ncu.$rank.source.csv"
     grep -qE '^"[0-9]+",' "$logs/ncu.$rank.csv" || continue
     profiled=$((profiled + 1)) all=$(awk "BEGIN { print $all + $share }")
   done < "$logs/ncu.kernels.txt"
