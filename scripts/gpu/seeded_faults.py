@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Shows which faults of the CUDA backend its emulation finds: breaks the real sources, one fault at a time.
 
-usage: scripts/gpu/seeded_faults.py [--build=DIR] [FAULT...]
+usage: scripts/gpu/seeded_faults.py [--build=DIR] [--fit] [FAULT...]
   --build=DIR  a configured Ninja build folder without sanitizers (default build)
+  --fit        only say whether each fault can still be put into the sources, which is a test of every build
   FAULT...     names of the list below; default: all
 
 The sources stay as they are. A fault is put into a copy of one file; the files that contain it are compiled with the
@@ -25,7 +26,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 300  # for the tests of one fault
 
-# `before` becomes `after` in `file`, where it must occur `count` times; `compiled` are the sources to compile again.
+# `before` becomes `after` in `file`, where it must occur once; `compiled` are the sources to compile again.
 Fault = collections.namedtuple("Fault", "name file before after compiled program tests")
 
 KERNELS, MODEL = "cuda_emulated_test", "model_test"
@@ -45,8 +46,17 @@ FAULTS = [
           "    if (threadIdx.x % kWarpLanes == 0 && threadIdx.x > 0) range.losses[sample - range.first] = loss;\n",
           ["kernels/cuda/softmax.cu"], KERNELS, "SoftmaxTest*"),
     Fault("missing_syncthreads_in_a_product", "kernels/cuda/convolution_product.cuh",
-          "  __syncthreads();  // all threads have read the staged result, whose place the tiles take\n  for", "  for",
+          "    if constexpr (!Memory::kStagesApart) __syncthreads();  // the tiles have been multiplied\n", "",
           ["kernels/cuda/convolution_forward.cu"], KERNELS, "DenseTiles/CudaConvolutionOnTwo*"),
+    Fault("missing_syncwarp_before_staging", "kernels/cuda/convolution_epilogue.cuh",
+          "      __syncwarp();  // the warp has read what it staged before\n", "",
+          ["kernels/cuda/convolution_forward.cu"], KERNELS, "DenseTiles/CudaConvolutionOnTwo*"),
+    Fault("missing_syncwarp_after_staging", "kernels/cuda/convolution_epilogue.cuh",
+          "      math.Stage(part, phase, staged);\n      __syncwarp();\n", "      math.Stage(part, phase, staged);\n",
+          ["kernels/cuda/convolution_forward.cu"], KERNELS, "DenseTiles/CudaConvolutionOnTwo*"),
+    Fault("missing_syncthreads_after_a_fused_tile", "kernels/cuda/pointwise_backward.cu",
+          "    __syncthreads();  // both tiles have been read\n", "",
+          ["kernels/cuda/pointwise_backward.cu"], KERNELS, "FusedBackward/*OnTwo*"),
     Fault("missing_wait_for_copies", "kernels/cuda/convolution_product.cuh",
           "WaitForCopies<1>();", "WaitForCopies<2>();",
           ["kernels/cuda/convolution_forward.cu"], KERNELS, "DenseTiles/CudaConvolutionOnTwo*"),
@@ -159,12 +169,17 @@ def run_tests(program, tests):
     return None if done.returncode == 0 else first_finding(done.stdout + done.stderr)
 
 
+def why_it_does_not_fit(fault):
+    """Returns why the fault cannot be put into the sources, or None."""
+    found = (ROOT / fault.file).read_text().count(fault.before)
+    return None if found == 1 else f"{fault.name}: {fault.file} has changed: {fault.before!r} is there {found} times"
+
+
 def make_fault(build, fault, folder):
     """Returns the objects that have the fault."""
     text = (ROOT / fault.file).read_text()
-    if text.count(fault.before) != 1:
-        raise SystemExit(f"{fault.name}: {fault.file} has changed: {fault.before!r} is there {text.count(fault.before)}"
-                         " times")
+    if why := why_it_does_not_fit(fault):
+        raise SystemExit(why)
     changed = folder / "sources" / fault.file
     changed.parent.mkdir(parents=True)
     changed.write_text(text.replace(fault.before, fault.after))
@@ -193,17 +208,22 @@ def find(build, folder, program, tests, objects):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
+    parser.add_argument("--fit", action="store_true")
     parser.add_argument("faults", nargs="*")
     try:
         arguments = parser.parse_args()
     except SystemExit as stop:  # argparse has printed why
         return 64 if stop.code else 0
-    build = Build(arguments.build.resolve())
     unknown = set(arguments.faults) - {fault.name for fault in FAULTS}
     if unknown:
         print(f"no such fault: {' '.join(sorted(unknown))}", file=sys.stderr)
         return 64
     chosen = [fault for fault in FAULTS if not arguments.faults or fault.name in arguments.faults]
+    if arguments.fit:
+        outdated = [why for why in map(why_it_does_not_fit, chosen) if why]
+        print("\n".join(outdated) or f"all {len(chosen)} faults fit the sources")
+        return 1 if outdated else 0
+    build = Build(arguments.build.resolve())
     passed = True
     for program, tests in sorted({(fault.program, fault.tests) for fault in chosen}):
         with tempfile.TemporaryDirectory() as name:
