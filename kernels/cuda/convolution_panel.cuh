@@ -186,7 +186,8 @@ class Panel {
     }
   }
 
-  // Where a chunk is; if the panel is not resident, in place `turn` of two.
+  // Returns the place of a chunk. If the panel is not resident, there are two places, and `turn`
+  // says in which one the chunk is.
   __device__ __forceinline__ T* At(int chunk, int turn) const {
     if (resident_) {
       return shared_ + chunk * kChunk * (kLayout == MatrixLayout::kByRow ? stride_ : 1);

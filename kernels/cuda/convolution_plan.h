@@ -31,9 +31,9 @@ constexpr int BlocksPerMultiprocessor(Pass pass, int columns, Access access) {
   return narrow && pass == Pass::kForward ? 3 : 2;
 }
 
-// Gives each block a share of the row tiles and one group of tile_columns columns. All blocks run
-// at once, because each has to load its weights and coefficients and to add its sums to those of
-// the others.
+// Gives each block a share of the row tiles and one group of tile_columns columns. Unless
+// there are very many groups, all blocks run at once, because each has to load its weights and
+// coefficients and to add its sums to those of the others.
 inline ProductPlan PlanProduct(const Queue& queue, Pass pass, int rows, int columns,
                                int tile_columns, Access access) {
   ProductPlan plan;

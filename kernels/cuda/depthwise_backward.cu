@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(kThreads, kBackwardResident)
   const int pair = thread % kPairs * 2;
   const bool active = slab + pair < g.channels;
   GradientSums sums;
-  // With the padding counted, steps begin at the last multiple of the stride before the image.
+  // Steps begin at multiples of the stride, counted from the first row and column of the padding.
+  // The tile's first pixels of dy and of x follow from its first step.
   const int skipped_rows = g.pad_top / kStride, skipped_columns = g.pad_left / kStride;
   const auto dy_of = [&](Origin steps) {
     return Origin{steps.image, skipped_rows + steps.row - Back(kStride),
