@@ -35,9 +35,9 @@ int64_t SeparateGradientsBytes(const Queue& queue, const ConvolutionShape& shape
 
 template <typename T>
 void SeparateGradients(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
-                       const float* weights, const OutputGradient<T>& dy, const LazyView<T>& value,
-                       const PlainGradientOf<T>& gradient, float* dweights, float* dbias,
-                       const InputGradient<T>& dx, void* workspace) {
+                       const float* weights, const OutputGradient<T>& dy,
+                       const ValueSource<T>& value, const PlainGradientOf<T>& gradient,
+                       float* dweights, float* dbias, const InputGradient<T>& dx, void* workspace) {
   unsigned char* const input_memory = static_cast<unsigned char*>(workspace);
   unsigned char* const bias_memory = input_memory + InputGradientBytes<T>(*queue, shape);
   unsigned char* const weight_memory = bias_memory + BiasPartBytes(*queue, shape);
@@ -85,7 +85,7 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
     }
   }
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
-  const LazyView<T> value = PlainValue(queue, shape, x, kWeightGradientColumns, memory);
+  const ValueSource<T> value = PlainValue(queue, shape, x, memory);
   unsigned char* const gradient_memory = memory + PlainValueBytes<T>(shape);
   const PlainGradientOf<T> gradient =
       PlainGradient(queue, shape, dy, dx.dz != nullptr, gradient_memory);
@@ -93,12 +93,12 @@ void ConvolutionBackward(Queue* queue, const ConvolutionShape& shape, const Lazy
                     gradient_memory + PlainGradientBytes<T>(shape));
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                                  \
-  template int64_t SeparateGradientsBytes<T>(const Queue&, const ConvolutionShape&);             \
-  template void SeparateGradients<T>(Queue*, const ConvolutionShape&, const Lazy<T>&,            \
-                                     const float*, const OutputGradient<T>&, const LazyView<T>&, \
-                                     const PlainGradientOf<T>&, float*, float*,                  \
-                                     const InputGradient<T>&, void*);
+#define PUSHPULL_INSTANTIATE(T)                                                                \
+  template int64_t SeparateGradientsBytes<T>(const Queue&, const ConvolutionShape&);           \
+  template void SeparateGradients<T>(Queue*, const ConvolutionShape&, const Lazy<T>&,          \
+                                     const float*, const OutputGradient<T>&,                   \
+                                     const ValueSource<T>&, const PlainGradientOf<T>&, float*, \
+                                     float*, const InputGradient<T>&, void*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)
 #undef PUSHPULL_INSTANTIATE

@@ -121,11 +121,11 @@ struct ForwardArguments {
 //
 // - Apply on load, if the convolution is pointwise: RowLoader fetches raw numbers of the next chunk
 //   into registers while the current one is multiplied, then forms the values (batch norm,
-//   activation, skip) and stores them to shared memory. Otherwise x is plain numbers, which
-//   PlainValue has written (convolution_operands.h), and in Bfloat16 they are copied to three
-//   buffers beside the threads (MultiplyCopiedChunks). The two buffers alternate, so one barrier
-//   per chunk is enough: a buffer is written again only after the barrier that follows the
-//   multiplication of its chunk.
+//   activation, skip) and stores them to shared memory. In Bfloat16 the raw numbers come through a
+//   ring (MultiplyRingChunks). Otherwise x is plain numbers, which PlainValue has written
+//   (convolution_operands.h), and in Bfloat16 they are copied to three buffers beside the threads
+//   (MultiplyCopiedChunks). The two buffers alternate, so one barrier per chunk is enough: a
+//   buffer is written again only after the barrier that follows the multiplication of its chunk.
 // - Epilogue: each warp takes its sums through shared memory to y, 16 rows of 32 columns at a time,
 //   so that stores are 16 bytes wide. It waits for no other warp. The statistics are summed on the
 //   way, from the rounded numbers, in registers for all row tiles.
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kTileThreads,
   unsigned char* const shared = SharedBytes();
   const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.out_c;
   const int first_column = blockIdx.y * kColumns;
-  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
-  float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
+  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes + a.plan.ring_bytes);
+  float* const sums = reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(panel_memory) +
                                                Memory::PanelBytes(reduction, a.plan.resident));
   float* const pivots = sums + Memory::kSumsBytes / sizeof(float);
   float* const shared_coefficients = pivots + kColumns;
@@ -179,12 +179,13 @@ template <typename T, int kColumns, Access kAccess>
 void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByRow, kRowTiles<T, kAccess>>;
   const int channels = arguments.source.channels;
+  using Rows = RowLoader<T, kAccess, ValueSource<T>, ForwardTaps>;
   const int coefficients =
       kAccess == Access::kPointwise ? ValueSource<T>::kCoefficients * PaddedChannels(channels) : 0;
-  const int64_t shared =
-      std::max<int64_t>(PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
-                                           coefficients, &arguments.plan),
-                        StatisticsSharedBytes(arguments.statistics.num_parts, kColumns));
+  const int64_t shared = std::max<int64_t>(
+      PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                         Rows::RingVectors(arguments.source), coefficients, &arguments.plan),
+      StatisticsSharedBytes(arguments.statistics.num_parts, kColumns));
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<ValueSource<T>>, arguments.source, arguments.coefficients);
@@ -203,18 +204,13 @@ void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bf
     if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);
     return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
-  if (access == Access::kVector) {
-    if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kVector>(queue, a);
-    return LaunchForward<Bfloat16, 128, Access::kVector>(queue, a);
-  }
-  if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPadded>(queue, a);
-  LaunchForward<Bfloat16, 64, Access::kPadded>(queue, a);
+  if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kTaps>(queue, a);
+  LaunchForward<Bfloat16, 128, Access::kTaps>(queue, a);
 }
 
 void Dispatch(Queue* queue, int, Access access, ForwardArguments<float> a) {
   if (access == Access::kPointwise) return LaunchForward<float, 64, Access::kPointwise>(queue, a);
-  if (access == Access::kVector) return LaunchForward<float, 64, Access::kVector>(queue, a);
-  LaunchForward<float, 64, Access::kPadded>(queue, a);
+  LaunchForward<float, 64, Access::kTaps>(queue, a);
 }
 
 }  // namespace
@@ -224,8 +220,8 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
                         const float* weights, const float* bias, T* y,
                         const StatisticsOut<T>& statistics, void* workspace) {
   const ConvolutionGeometry geometry(shape);
-  const Access access = ChooseAccess(shape, geometry.in_c);
-  const int tile_columns = TileColumns<T>(access, geometry.out_c);
+  const Access access = ChooseAccess(shape);
+  const int tile_columns = TileColumns<T>(*queue, access, geometry.out_c);
   unsigned char* const memory = static_cast<unsigned char*>(workspace);
   float* const coefficients = reinterpret_cast<float*>(memory + PlainValueBytes<T>(shape));
   T* const packed = reinterpret_cast<T*>(coefficients + CoefficientBytes(shape) / sizeof(float));
@@ -234,7 +230,7 @@ void ConvolutionForward(Queue* queue, const ConvolutionShape& shape, const Lazy<
   const ForwardArguments<T> arguments = {
       geometry,
       plan,
-      {PlainValue(queue, shape, x, tile_columns, memory), geometry.in_c},
+      PlainValue(queue, shape, x, memory),
       {weights, geometry.Reduction(geometry.in_c), geometry.out_c, geometry.in_c,
        Divisor(PaddedChannels(geometry.in_c))},
       bias,

@@ -42,11 +42,10 @@ struct ConvolutionGeometry {
   }
 };
 
-// How eight neighbouring columns of a row are read.
+// How eight neighbouring columns of a row are read. Channels in memory are a multiple of 8.
 enum class Access {
-  kPointwise,  // 1x1, stride 1, no padding, channels a multiple of 8: the tensor is the operand
-  kVector,     // channels a multiple of 8: one vector of one tap
-  kPadded,     // any other number of channels: the numbers of one tap that there are
+  kPointwise,  // 1x1, stride 1, no padding: the tensor is the operand
+  kTaps,       // one vector of one tap
 };
 
 // The pixels that a pixel meets by a tap: Start is computed once per pixel, Find for each tap. The

@@ -30,7 +30,7 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape);
 // `x` is what PlainValue returned. With a single split it writes dweights itself.
 template <typename T>
 PlainSums ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape,
-                                    const LazyView<T>& x, const PlainGradientOf<T>& dy,
+                                    const ValueSource<T>& x, const PlainGradientOf<T>& dy,
                                     float* dweights, float* parts);
 
 // The number of partial sums of each bias gradient.
@@ -47,9 +47,9 @@ template <typename T>
 int64_t SeparateGradientsBytes(const Queue& queue, const ConvolutionShape& shape);
 template <typename T>
 void SeparateGradients(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
-                       const float* weights, const OutputGradient<T>& dy, const LazyView<T>& value,
-                       const PlainGradientOf<T>& gradient, float* dweights, float* dbias,
-                       const InputGradient<T>& dx, void* workspace);
+                       const float* weights, const OutputGradient<T>& dy,
+                       const ValueSource<T>& value, const PlainGradientOf<T>& gradient,
+                       float* dweights, float* dbias, const InputGradient<T>& dx, void* workspace);
 
 }  // namespace pushpull::PUSHPULL_CUDA
 

@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kTileThreads,
   unsigned char* const shared = SharedBytes();
   const int reduction = a.geometry.Reduction(a.source.channels), columns = a.geometry.in_c;
   const int first_column = blockIdx.y * kColumns;
-  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes);
-  float* const sums = reinterpret_cast<float*>(shared + Memory::kTilesBytes +
+  T* const panel_memory = reinterpret_cast<T*>(shared + Memory::kTilesBytes + a.plan.ring_bytes);
+  float* const sums = reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(panel_memory) +
                                                Memory::PanelBytes(reduction, a.plan.resident));
   float* const scales = sums + Memory::kSumsBytes / sizeof(float);
   float* const shared_coefficients = scales + 3 * kColumns;
@@ -78,11 +78,13 @@ template <typename T, int kColumns, Access kAccess>
 void LaunchInputGradient(Queue* queue, InputGradientArguments<T> arguments) {
   using Memory = ProductMemory<T, kColumns, MatrixLayout::kByColumn, kRowTiles<T, kAccess>>;
   const int channels = arguments.source.channels;
+  using Rows = RowLoader<T, kAccess, GradientSource<T>, BackwardTaps>;
   const int coefficients = kAccess == Access::kPointwise
                                ? GradientSource<T>::kCoefficients * PaddedChannels(channels)
                                : 0;
-  const int shared = PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
-                                        coefficients, &arguments.plan);
+  const int shared =
+      PlanShared<Memory>(*queue, arguments.geometry.Reduction(channels),
+                         Rows::RingVectors(arguments.source), coefficients, &arguments.plan);
   if (!arguments.plan.shares_coefficients) {
     Launch(queue, "convolution_coefficients", {dim3(1), dim3(kTileThreads)},
            CoefficientsKernel<GradientSource<T>>, arguments.source, arguments.coefficients);
@@ -101,20 +103,15 @@ void Dispatch(Queue* queue, int tile_columns, Access access,
     if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPointwise>(queue, a);
     return LaunchInputGradient<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
-  if (access == Access::kVector) {
-    if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kVector>(queue, a);
-    return LaunchInputGradient<Bfloat16, 128, Access::kVector>(queue, a);
-  }
-  if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPadded>(queue, a);
-  LaunchInputGradient<Bfloat16, 64, Access::kPadded>(queue, a);
+  if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kTaps>(queue, a);
+  LaunchInputGradient<Bfloat16, 128, Access::kTaps>(queue, a);
 }
 
 void Dispatch(Queue* queue, int, Access access, const InputGradientArguments<float>& a) {
   if (access == Access::kPointwise) {
     return LaunchInputGradient<float, 64, Access::kPointwise>(queue, a);
   }
-  if (access == Access::kVector) return LaunchInputGradient<float, 64, Access::kVector>(queue, a);
-  LaunchInputGradient<float, 64, Access::kPadded>(queue, a);
+  LaunchInputGradient<float, 64, Access::kTaps>(queue, a);
 }
 
 }  // namespace
@@ -128,8 +125,8 @@ NormGradientSums ConvolutionInputGradient(Queue* queue, const ConvolutionShape& 
   float* const coefficients = workspace;
   T* const packed = reinterpret_cast<T*>(workspace + CoefficientBytes(shape) / sizeof(float));
   float* const parts = reinterpret_cast<float*>(packed + PackedBytes<T>(shape) / sizeof(T));
-  const Access access = ChooseAccess(shape, dy.channels);
-  const int tile_columns = TileColumns<T>(access, geometry.in_c);
+  const Access access = ChooseAccess(shape);
+  const int tile_columns = TileColumns<T>(*queue, access, geometry.in_c);
   const InputGradientArguments<T> arguments = {
       geometry,
       PlanProduct(*queue, Pass::kInputGradient, geometry.in_rows, geometry.in_c, tile_columns,

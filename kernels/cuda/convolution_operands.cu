@@ -7,9 +7,6 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// From so many readings on it pays to write an operand first.
-constexpr int kReadsThatPay = 3;
-
 // out = dy, kWidth neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
 // is null if dy does not depend on it. Every number is read and written once: bound by device
 // memory.
@@ -67,6 +64,34 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
+// The value of x with zeros behind the channels of each pixel: eight neighbours of a row of
+// `padded`. Plain numbers, as those of images, are loaded together.
+template <typename T>
+__global__ void __launch_bounds__(kWalkThreads)
+    PaddedValueKernel(LazyView<T> x, bool plain, int64_t vectors, int channels, Divisor row_vectors,
+                      T* out) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t v = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; v < vectors; v += step) {
+    int first;
+    const int64_t row = row_vectors.Quotient(static_cast<int>(v), &first);
+    const int channel = first * 8, count = min(channels - channel, 8);
+    const int64_t offset = row * channels + channel;
+    Raw8<T> packed;
+    if (plain) {
+      packed = LoadRaw8(x.raw + offset, count);
+    } else {
+      float values[8] = {};
+      for (int e = 0; e < count; ++e) {
+        const ScaleShift k = NormCoefficients(x.norm, channel + e);
+        values[e] = Clamp(ToFloat(x.raw[offset + e]) * k.scale + k.shift, x.bounds);
+        if (x.skip != nullptr) values[e] += ToFloat(x.skip[offset + e]);
+      }
+      packed = Pack8<T>(values);
+    }
+    StoreRaw8(packed, out + v * 8);
+  }
+}
+
 template <typename T>
 void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const Shape& shape,
                           T* out) {
@@ -87,34 +112,28 @@ void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const S
 
 int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Whether the kernels that read the value, or the input gradient's that reads dy, can form it.
-bool FormsValue(const ConvolutionShape& shape) {
-  return ChooseAccess(shape, static_cast<int>(shape.in.c)) == Access::kPointwise;
-}
-bool FormsGradient(const ConvolutionShape& shape) {
-  return ChooseAccess(shape, static_cast<int>(shape.out_channels)) == Access::kPointwise;
+// The value is read for kWeightGradientColumns output channels at once.
+bool WritesValue(const ConvolutionShape& shape) {
+  return ChooseAccess(shape) == Access::kTaps || shape.in.c % 8 != 0 ||
+         CeilDivide(shape.out_channels, kWeightGradientColumns) >= kReadsThatPay;
 }
 
-bool WritesValue(const ConvolutionShape& shape, int group) {
-  return !FormsValue(shape) || CeilDivide(shape.out_channels, group) >= kReadsThatPay;
-}
-
-// The weight gradient reads dy once per kTileRows columns of the value, and the input gradient at
-// least once per kTileRows of its channels. Weight gradients over taps need plain numbers.
+// The input gradient reads dy at least once per kTileRows of its channels, and over taps it cannot
+// form it.
 bool WritesGradient(const ConvolutionShape& shape, bool input_gradient) {
-  if (ChooseAccess(shape, static_cast<int>(shape.in.c)) == Access::kVector) return true;
-  const int64_t columns = int64_t{shape.kernel} * shape.kernel * shape.in.c;
-  int reads = CeilDivide(columns, kTileRows);
+  if (input_gradient && ChooseAccess(shape) == Access::kTaps) return true;
+  int reads = WeightGradientReads(shape);
   if (input_gradient) reads += CeilDivide(shape.in.c, kTileRows);
-  return (input_gradient && !FormsGradient(shape)) || reads >= kReadsThatPay;
+  return shape.out_channels % 8 != 0 || reads >= kReadsThatPay;
 }
 
 }  // namespace
 
 template <typename T>
 int64_t PlainValueBytes(const ConvolutionShape& shape) {
-  if (!WritesValue(shape, kWeightGradientColumns)) return 0;
-  return AlignedBytes(shape.in.size() * static_cast<int64_t>(sizeof(T)));
+  if (!WritesValue(shape)) return 0;
+  return AlignedBytes(shape.in.rows() * PaddedChannels(static_cast<int>(shape.in.c)) *
+                      static_cast<int64_t>(sizeof(T)));
 }
 
 template <typename T>
@@ -135,12 +154,29 @@ const T* FormValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x
 }
 
 template <typename T>
-LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
-                       void* place) {
-  if (!WritesValue(shape, group)) return ValueView(x);
+ValueSource<T> WritePlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                               void* place) {
+  const int channels = static_cast<int>(shape.in.c), padded = PaddedChannels(channels);
   LazyView<T> plain;
-  plain.raw = FormValue(queue, shape, x, place);
-  return plain;
+  if (channels == padded) {
+    plain.raw = FormValue(queue, shape, x, place);
+  } else {
+    const LazyView<T> value = ValueView(x);
+    const int64_t vectors = shape.in.rows() * (padded / 8);
+    T* const out = static_cast<T*>(place);
+    Launch(queue, "convolution_value", {WalkBlocks(*queue, vectors), kWalkThreads},
+           PaddedValueKernel<T>, value, ValueSource<T>{value, channels}.plain(), vectors, channels,
+           Divisor(padded / 8), out);
+    plain.raw = out;
+  }
+  return {plain, padded};
+}
+
+template <typename T>
+ValueSource<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                          void* place) {
+  if (!WritesValue(shape)) return {ValueView(x), static_cast<int>(shape.in.c)};
+  return WritePlainValue(queue, shape, x, place);
 }
 
 template <typename T>
@@ -164,14 +200,16 @@ PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
   return {dy, static_cast<int>(shape.out_channels)};
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                                    \
-  template int64_t PlainValueBytes<T>(const ConvolutionShape&);                                    \
-  template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                                 \
-  template LazyView<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, int, void*); \
-  template PlainGradientOf<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                    \
-                                               const OutputGradient<T>&, bool, void*);             \
-  template const T* FormValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*);          \
-  template PlainGradientOf<T> FormGradient<T>(Queue*, const ConvolutionShape&,                     \
+#define PUSHPULL_INSTANTIATE(T)                                                                  \
+  template int64_t PlainValueBytes<T>(const ConvolutionShape&);                                  \
+  template int64_t PlainGradientBytes<T>(const ConvolutionShape&);                               \
+  template ValueSource<T> PlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*); \
+  template ValueSource<T> WritePlainValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&,    \
+                                             void*);                                             \
+  template PlainGradientOf<T> PlainGradient<T>(Queue*, const ConvolutionShape&,                  \
+                                               const OutputGradient<T>&, bool, void*);           \
+  template const T* FormValue<T>(Queue*, const ConvolutionShape&, const Lazy<T>&, void*);        \
+  template PlainGradientOf<T> FormGradient<T>(Queue*, const ConvolutionShape&,                   \
                                               const OutputGradient<T>&, void*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)

@@ -1,9 +1,11 @@
-// Operands of convolutions that are read many times, written to the workspace as plain numbers. A
-// convolution that is not pointwise reads every number once per tap, and all read it once per group
-// of columns; to form it each time would take more instructions than all else.
+// Operands of convolutions that are read many times, or whose channels are no multiple of 8,
+// written to the workspace as plain numbers. A convolution that is not pointwise reads every number
+// once per tap, and all read it once per group of columns; to form it each time would take more
+// instructions than all else.
 #ifndef PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
 #define PUSHPULL_KERNELS_CUDA_CONVOLUTION_OPERANDS_H_
 
+#include "kernels/cuda/convolution_sources.cuh"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/views.cuh"
 #include "kernels/operands.h"
@@ -17,12 +19,16 @@ int64_t PlainValueBytes(const ConvolutionShape& shape);
 template <typename T>
 int64_t PlainGradientBytes(const ConvolutionShape& shape);
 
-// Returns the value of x. If writing it pays, or the convolution's kernels need plain numbers, this
-// queues a kernel that writes it to `place`, which has PlainValueBytes. `group` is the number of
-// output channels for which the value is read at once.
+// Returns the value of x, with a multiple of 8 channels, of which those beyond x's are zeros. If
+// writing it pays, or the convolution's kernels need plain numbers, this queues a kernel that
+// writes it to `place`, which has PlainValueBytes.
 template <typename T>
-LazyView<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, int group,
-                       void* place);
+ValueSource<T> PlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                          void* place);
+// Writes it in any case, unless it is plain numbers already.
+template <typename T>
+ValueSource<T> WritePlainValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x,
+                               void* place);
 
 // dy in memory. A pixel has `channels` numbers, of which those beyond the channels of the output
 // are zeros.
@@ -38,9 +44,9 @@ template <typename T>
 PlainGradientOf<T> PlainGradient(Queue* queue, const ConvolutionShape& shape,
                                  const OutputGradient<T>& dy, bool input_gradient, void* place);
 
-// The same, whether it pays or not. They return the numbers where they are if they are plain
-// already. The places have room for shape.in.size() numbers, and for PaddedChannels(out.c) numbers
-// per pixel of the output.
+// The value of x and dy as NVIDIA's libraries take them: written, whether it pays or not, unless
+// they are plain numbers already. The value has the channels of x, and dy a multiple of 8. The
+// places have room for that.
 template <typename T>
 const T* FormValue(Queue* queue, const ConvolutionShape& shape, const Lazy<T>& x, void* place);
 template <typename T>

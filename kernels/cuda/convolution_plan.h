@@ -47,21 +47,34 @@ inline ProductPlan PlanProduct(const Queue& queue, Pass pass, int rows, int colu
   return plan;
 }
 
-inline Access ChooseAccess(const ConvolutionShape& shape, int channels) {
-  if (channels % 8 != 0) return Access::kPadded;
+inline Access ChooseAccess(const ConvolutionShape& shape) {
   const bool pointwise = shape.kernel == 1 && shape.stride == 1 && shape.padding == Padding{};
-  return pointwise ? Access::kPointwise : Access::kVector;
+  return pointwise ? Access::kPointwise : Access::kTaps;
 }
+
+// From so many readings on it pays to write an operand first.
+inline constexpr int kReadsThatPay = 3;
+// The weight gradient reads dy once per kTileRows columns of the value.
+inline int WeightGradientReads(const ConvolutionShape& shape) {
+  const int64_t channels = PaddedChannels(static_cast<int>(shape.in.c));
+  return CeilDivide(shape.kernel * shape.kernel * channels, kTileRows);
+}
+
+// The shared memory of a block from which on a device has room for wide tiles and all slots of a
+// ring: of the devices that this runs on, only those of capability 7.5 have less.
+inline constexpr int kRoomyBytes = 96 * 1024;
+inline bool IsRoomy(const Queue& queue) { return queue.shared_bytes_limit >= kRoomyBytes; }
+inline int RingSlots(const Queue& queue) { return IsRoomy(queue) ? kRingSlots : 1; }
 
 // Chooses the tile width among the instantiated kernels. Over taps a wide tile reads the rows less
 // often, since each group of columns reads all of them. Two blocks with tiles of 64 columns, where
 // one works while the other waits, are faster than one with 128: on an H200 a step of MobileNetV2
 // was 5 % faster.
 template <typename T>
-int TileColumns(Access access, int columns) {
+int TileColumns(const Queue& queue, Access access, int columns) {
   if (std::is_same_v<T, float>) return 64;
-  if (access == Access::kVector) return columns <= 64 ? 64 : 128;
-  return columns <= 32 ? 32 : 64;
+  if (access == Access::kTaps) return columns <= 64 ? 64 : 128;
+  return columns <= 32 || !IsRoomy(queue) ? 32 : 64;
 }
 
 // The most blocks that can share the rows, for any tile width.
@@ -73,16 +86,23 @@ inline int64_t MaxProductBlocks(const Queue& queue, int64_t rows) {
 // Decides what a block keeps in shared memory and returns its bytes. The whole panel of weights
 // stays there if it fits in kResidentBytes; otherwise it is streamed chunk by chunk. Devices with
 // little shared memory have no room for the coefficients of many channels and read those from
-// device memory. Memory is a ProductMemory.
+// device memory. Memory is a ProductMemory; `ring_vectors` is that of the rows, or 0 if they have
+// no ring.
 template <typename Memory>
-int PlanShared(const Queue& queue, int reduction, int coefficients, ProductPlan* plan) {
+int PlanShared(const Queue& queue, int reduction, int ring_vectors, int coefficients,
+               ProductPlan* plan) {
+  plan->ring_slots = RingSlots(queue);
+  plan->ring_bytes = plan->ring_slots * RingSlotBytes(ring_vectors);
+  const auto total = [&](bool resident, int shared_coefficients) {
+    return plan->ring_bytes + Memory::TotalBytes(reduction, resident, shared_coefficients);
+  };
   plan->shares_coefficients = true;
-  const int resident = Memory::TotalBytes(reduction, true, coefficients);
+  const int resident = total(true, coefficients);
   plan->resident = resident <= std::min(queue.shared_bytes_limit, kResidentBytes);
   if (plan->resident) return resident;
-  const int streamed = Memory::TotalBytes(reduction, false, coefficients);
+  const int streamed = total(false, coefficients);
   plan->shares_coefficients = streamed <= queue.shared_bytes_limit;
-  return plan->shares_coefficients ? streamed : Memory::TotalBytes(reduction, false, 0);
+  return plan->shares_coefficients ? streamed : total(false, 0);
 }
 
 // The workspace for the coefficients of either direction, for the case that they are not in shared

@@ -13,53 +13,87 @@ namespace pushpull::PUSHPULL_CUDA {
 struct ProductPlan {
   int row_tiles;
   int tiles_per_block;
-  int blocks;                // gridDim.x
-  int column_tiles;          // gridDim.y
-  bool shares_coefficients;  // the coefficients are in shared memory, else in device memory
-  bool resident;             // the whole panel of weights is in shared memory, else two chunks
+  int blocks;                  // gridDim.x
+  int column_tiles;            // gridDim.y
+  int ring_slots, ring_bytes;  // of the ring for raw numbers of the rows
+  bool shares_coefficients;    // the coefficients are in shared memory, else in device memory
+  bool resident;               // the whole panel of weights is in shared memory, else two chunks
 };
 
-// A chunk of both operands in registers, on its way to shared memory.
-template <typename Rows, typename Weights>
-struct FetchedChunk {
-  typename Rows::Fetched rows;
-  typename Weights::Fetched weights;
-
-  __device__ __forceinline__ void Fetch(const Rows& from, const Weights& panel, int chunk) {
-    rows = from.Fetch(chunk * kChunk);
-    weights = panel.Fetch(chunk);
-  }
-};
-
-// Multiplies the chunks of a tile of rows one by one. Meanwhile the next chunk is loaded into
-// registers, behind the last one the first of the next tile, which begins at row `next_row`
-// (negative: there is none). So the loads also run beside the epilogue. `fetched` has the first
-// chunk. Two tiles in shared memory alternate, *turn being the next, so one barrier per chunk is
-// enough.
+// The matrix product of one tile of rows, chunk by chunk, in three ways. This one is for float: the
+// next chunk is loaded into registers while one is multiplied. Two tiles in shared memory
+// alternate, so one barrier per chunk is enough.
 template <typename Memory, typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows>
-__device__ __forceinline__ void MultiplyFetchedChunks(
-    int chunks, int next_row, Rows& rows, const Panel<T, kColumns, kPanelLayout>& panel,
-    unsigned char* tiles, FetchedChunk<Rows, Panel<T, kColumns, kPanelLayout>>* fetched, int* turn,
-    TileMath<T, kColumns>* math) {
-  if constexpr (!Memory::kStagesApart) __syncthreads();  // all warps have read what they staged
-  for (int chunk = 0; chunk < chunks; ++chunk, *turn ^= 1) {
-    T* const row_tile = reinterpret_cast<T*>(tiles + *turn * Memory::kRowTileBytes);
-    rows.Store(fetched->rows, chunk * kChunk, row_tile);
-    panel.Store(fetched->weights, chunk, *turn);
+__device__ __forceinline__ void MultiplyFetchedChunks(int chunks, const Rows& rows,
+                                                      const Panel<T, kColumns, kPanelLayout>& panel,
+                                                      unsigned char* tiles,
+                                                      TileMath<T, kColumns>* math) {
+  static_assert(!Memory::kStagesApart);
+  typename Rows::Fetched row = rows.Fetch(0);
+  auto weights = panel.Fetch(0);
+  __syncthreads();  // all warps have read what they staged, whose place the tiles take
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int turn = chunk % 2;
+    T* const row_tile = reinterpret_cast<T*>(tiles + turn * Memory::kRowTileBytes);
+    rows.Store(row, chunk * kChunk, row_tile);
+    panel.Store(weights, chunk, turn);
     __syncthreads();
     if (chunk + 1 < chunks) {
-      fetched->Fetch(rows, panel, chunk + 1);
-    } else if (next_row >= 0) {
-      rows.Begin(next_row);
-      fetched->Fetch(rows, panel, 0);
+      row = rows.Fetch((chunk + 1) * kChunk);
+      weights = panel.Fetch(chunk + 1);
     }
     math->template Multiply<MatrixLayout::kByRow, kPanelLayout>(
-        row_tile, Rows::kStride, panel.At(chunk, *turn), panel.stride());
+        row_tile, Rows::kStride, panel.At(chunk, turn), panel.stride());
   }
 }
 
-// The same with copies that run beside the threads: of the rows two chunks ahead, into three tiles,
-// and of the weights, which come from the L2 cache, one chunk ahead.
+// For rows that are formed from raw numbers: these come through a ring, some chunks ahead, also
+// those of the next tile, so that they are under way beside the epilogue.
+//
+//   chunk c:   wait until the raw numbers of c are there; form the chunk's elements; start the
+//              next copies into the same slot; barrier; multiply c
+template <typename Rows>
+struct RingTurn {
+  int slot = 0, tile = 0;
+  int ahead_row, ahead_chunk = 0;  // what is started next
+
+  // Starts a group of copies for one chunk, which is empty behind the last tile.
+  __device__ __forceinline__ void Start(int chunks, int end_row, const Rows& rows,
+                                        const RawRing& ring, int to) {
+    if (ahead_row < end_row) {
+      rows.StartRaw(ahead_row, ahead_chunk * kChunk, ring, to);
+      if (++ahead_chunk == chunks) {
+        ahead_chunk = 0;
+        ahead_row += kTileRows;
+      }
+    }
+    CloseCopyGroup();
+  }
+};
+
+template <typename Memory, typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows>
+__device__ __forceinline__ void MultiplyRingChunks(
+    int chunks, int first_row, int end_row, const Rows& rows, const RawRing& ring,
+    const Panel<T, kColumns, kPanelLayout>& panel, unsigned char* tiles,
+    typename Panel<T, kColumns, kPanelLayout>::Fetched* weights, RingTurn<Rows>* turn,
+    TileMath<T, kColumns>* math) {
+  static_assert(Memory::kStagesApart);
+  for (int chunk = 0; chunk < chunks; ++chunk, turn->tile ^= 1) {
+    T* const row_tile = reinterpret_cast<T*>(tiles + turn->tile * Memory::kRowTileBytes);
+    ring.Wait();
+    rows.StoreRaw(ring, turn->slot, first_row, chunk * kChunk, row_tile);
+    turn->Start(chunks, end_row, rows, ring, turn->slot);
+    turn->slot = ring.After(turn->slot);
+    panel.Store(*weights, chunk, turn->tile);
+    __syncthreads();
+    *weights = panel.Fetch(chunk + 1 < chunks ? chunk + 1 : 0);
+    math->template Multiply<MatrixLayout::kByRow, kPanelLayout>(
+        row_tile, Rows::kStride, panel.At(chunk, turn->tile), panel.stride());
+  }
+}
+
+// For rows of plain numbers, which copies bring to their places: rows two chunks ahead, into three
+// tiles, and weights, which come from the L2 cache, one chunk ahead.
 //
 //   chunk c:   wait until rows c and weights c are there (rows c + 1 may be under way); barrier;
 //              start weights c + 1; start rows c + 2; multiply c
@@ -120,24 +154,29 @@ __device__ __forceinline__ void MultiplyTiles(const ProductPlan& plan, Rows& row
   __syncthreads();  // the coefficients and the panel are complete
   ColumnSums column_sums[kPhases];
   Math math;
-  FetchedChunk<Rows, Panel<T, kColumns, kPanelLayout>> fetched;
-  int turn = 0;
-  // Float takes so many registers that none are left to load ahead of the epilogue.
-  constexpr bool kLoadsAhead = !Rows::kCopies && sizeof(T) == 2;
-  if constexpr (kLoadsAhead) {
-    rows.Begin(first_tile * kTileRows);
-    fetched.Fetch(rows, panel, 0);
+  const int end_row = end_tile * kTileRows;
+  [[maybe_unused]] const RawRing ring(tiles + Memory::kTilesBytes, plan.ring_slots,
+                                      Rows::RingVectors(rows.source()));
+  [[maybe_unused]] RingTurn<Rows> turn;
+  [[maybe_unused]] typename Panel<T, kColumns, kPanelLayout>::Fetched weights;
+  if constexpr (Rows::kRings) {
+    turn.ahead_row = first_tile * kTileRows;
+    for (int slot = 0; slot < ring.slots(); ++slot) turn.Start(chunks, end_row, rows, ring, slot);
+    weights = panel.Fetch(0);
   }
   for (int tile = first_tile; tile < end_tile; ++tile) {
     const int first_row = tile * kTileRows;
     math.Clear();
-    if constexpr (!kLoadsAhead) rows.Begin(first_row);
-    if constexpr (Rows::kCopies) {
-      MultiplyCopiedChunks<Memory>(chunks, rows, panel, tiles, &math);
+    if constexpr (Rows::kRings) {
+      MultiplyRingChunks<Memory>(chunks, first_row, end_row, rows, ring, panel, tiles, &weights,
+                                 &turn, &math);
     } else {
-      if constexpr (!kLoadsAhead) fetched.Fetch(rows, panel, 0);
-      const int next_row = kLoadsAhead && tile + 1 < end_tile ? first_row + kTileRows : -1;
-      MultiplyFetchedChunks<Memory>(chunks, next_row, rows, panel, tiles, &fetched, &turn, &math);
+      rows.Begin(first_row);
+      if constexpr (Rows::kCopies) {
+        MultiplyCopiedChunks<Memory>(chunks, rows, panel, tiles, &math);
+      } else {
+        MultiplyFetchedChunks<Memory>(chunks, rows, panel, tiles, &math);
+      }
     }
     if constexpr (!Memory::kStagesApart) __syncthreads();  // the tiles have been multiplied
     if (tile == first_tile && epilogue.WantsFirstRow()) ShowFirstRow(math, staged, epilogue);

@@ -11,6 +11,7 @@
 #include "kernels/cuda/convolution_geometry.cuh"
 #include "kernels/cuda/convolution_sources.cuh"
 #include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/raw_ring.cuh"
 #include "kernels/cuda/tile_math.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -18,16 +19,20 @@ namespace pushpull::PUSHPULL_CUDA {
 // Whether rows are copied to shared memory as they are, beside the threads, two chunks ahead. There
 // are three tiles of rows then.
 template <typename T, Access kAccess>
-inline constexpr bool kCopiesRows = kAccess == Access::kVector && sizeof(T) == 2;
+inline constexpr bool kCopiesRows = kAccess == Access::kTaps && sizeof(T) == 2;
+// Whether they are formed from raw numbers that come through a ring.
+template <typename T, Access kAccess>
+inline constexpr bool kRingsRows = kAccess == Access::kPointwise && sizeof(T) == 2;
 template <typename T, Access kAccess>
 inline constexpr int kRowTiles = kCopiesRows<T, kAccess> ? 3 : 2;
 
-// Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row, in two stages:
-// Fetch loads raw numbers into registers while the previous chunk is multiplied, Store forms the
-// elements from them. A thread handles the same eight columns of two rows. Only pointwise
-// convolutions form their elements here; those of the others, which are read once per tap, must be
-// plain numbers in memory. Whole vectors of them need no registers: where kCopies is true,
-// StartCopies takes the place of both.
+// Brings chunks of the left operand to shared memory, [kTileRows][kChunk] by row. A thread handles
+// the same eight columns of two rows. Only pointwise convolutions form their elements here; those
+// of the others, which are read once per tap, must be plain numbers in memory. Either
+// - StartRaw begins to copy raw numbers to a ring, and StoreRaw forms the elements (kRings); or
+// - StartCopies begins to copy plain numbers to their places (kCopies); or, for float,
+// - Fetch loads raw numbers into registers, and Store forms the elements.
+// Begin says for which rows, except for the ring.
 template <typename T, Access kAccess, typename Source, typename Taps>
 class RowLoader {
  public:
@@ -35,6 +40,7 @@ class RowLoader {
   static constexpr int kRowsPerThread = kTileRows * kChunk / 8 / kTileThreads;
   static constexpr bool kForms = kAccess == Access::kPointwise;
   static constexpr bool kCopies = kCopiesRows<T, kAccess>;
+  static constexpr bool kRings = kRingsRows<T, kAccess>;
 
   struct Fetched {
     Raw8<T> first[kRowsPerThread];
@@ -51,6 +57,7 @@ class RowLoader {
         coefficients_(coefficients),
         in_shared_(in_shared) {}
 
+  __device__ __forceinline__ const Source& source() const { return source_; }
   __device__ __forceinline__ int columns() const { return columns_; }
   __device__ __forceinline__ int rows() const { return Taps::kBackward ? g_.in_rows : g_.out_rows; }
 
@@ -97,14 +104,42 @@ class RowLoader {
         if (!Find(i, column, kh, kw, &row)) continue;
         const T* const from =
             source_.first() + static_cast<int64_t>(row) * source_.channels + channel;
-        if constexpr (kAccess == Access::kPadded) {
-          fetched.first[i] = LoadRaw8(from, source_.channels - channel);
-        } else {
-          fetched.first[i] = LoadRaw8(from);
-        }
+        fetched.first[i] = LoadRaw8(from);
       }
     }
     return fetched;
+  }
+
+  // The vectors of a slot of the ring for each thread; 0 if there is no ring.
+  static PUSHPULL_HOST_DEVICE int RingVectors(const Source& source) {
+    return kRings ? (source.second() != nullptr ? 2 : 1) * kRowsPerThread : 0;
+  }
+  // Starts to copy the raw numbers of a chunk to a slot.
+  __device__ __forceinline__ void StartRaw(int first_row, int first_column, const RawRing& ring,
+                                           int slot) const {
+    const int column = first_column + ColumnOf();
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const int row = first_row + RowOf(i);
+      const bool present = row < rows() && column < columns_;
+      const int64_t offset = present ? static_cast<int64_t>(row) * source_.channels + column : 0;
+      ring.Start(source_.first() + offset, present, slot, i);
+      if (source_.second() != nullptr) {
+        ring.Start(source_.second() + offset, present, slot, kRowsPerThread + i);
+      }
+    }
+  }
+  // Forms the elements of a chunk from the raw numbers in a slot, which have arrived.
+  __device__ __forceinline__ void StoreRaw(const RawRing& ring, int slot, int first_row,
+                                           int first_column, T* tile) const {
+    Fetched fetched;
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      fetched.present[i] = first_row + RowOf(i) < rows() && first_column + ColumnOf() < columns_;
+      fetched.first[i] = ring.Read(slot, i);
+      if (source_.second() != nullptr) fetched.second[i] = ring.Read(slot, kRowsPerThread + i);
+    }
+    Store(fetched, first_column, tile);
   }
 
   // Starts the copies of a chunk (async_copy.cuh).

@@ -35,7 +35,7 @@ struct ValueSource {
     }
   }
   __device__ __forceinline__ const T* first() const { return x.raw; }
-  __device__ __forceinline__ const T* second() const { return x.skip; }
+  PUSHPULL_HOST_DEVICE const T* second() const { return x.skip; }
   // Forms eight neighbours; `k` are their coefficients. `skip` is only read if second() is not
   // null.
   __device__ __forceinline__ void Form8(const Raw8<T>& raw, const Raw8<T>& skip,
@@ -72,7 +72,7 @@ struct GradientSource {
     }
   }
   __device__ __forceinline__ const T* first() const { return dy.dz; }
-  __device__ __forceinline__ const T* second() const {
+  PUSHPULL_HOST_DEVICE const T* second() const {
     return dy.norm.gamma != nullptr && dy.norm.batch_statistics ? dy.raw : nullptr;
   }
   __device__ __forceinline__ void Form8(const Raw8<T>& dz, const Raw8<T>& raw,

@@ -8,21 +8,35 @@
 #include "kernels/cuda/convolution_gradients.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/raw_ring.cuh"
+#include "kernels/cuda/weight_gradient_operands.cuh"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
+// The three kinds of weight gradients. Their left operand is the value and their right one is dy.
+enum class Kind {
+  kPointwise,  // both are formed from raw numbers where that is needed
+  kFewTaps,    // the value is plain numbers; dy, which is read once or twice, is formed
+  kTaps,       // both are plain numbers
+};
+
+Kind KindOf(const ConvolutionShape& shape) {
+  if (ChooseAccess(shape) == Access::kPointwise) return Kind::kPointwise;
+  return WeightGradientReads(shape) < kReadsThatPay ? Kind::kFewTaps : Kind::kTaps;
+}
+
 // The output channels of a block. Where a value is read once per tap, it had better be read for
 // more of them at a time.
 template <typename T>
-PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(Access access) {
-  return std::is_same_v<T, Bfloat16> && access == Access::kVector ? 128 : kWeightGradientColumns;
+PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(Kind kind) {
+  return std::is_same_v<T, Bfloat16> && kind == Kind::kTaps ? 128 : kWeightGradientColumns;
 }
 
 // The blocks that run on a multiprocessor at once.
 template <typename T>
-constexpr int ResidentBlocks(Access access) {
-  return std::is_same_v<T, float> || access == Access::kVector ? 1 : 2;
+constexpr int ResidentBlocks(Kind kind) {
+  return std::is_same_v<T, float> || kind == Kind::kTaps ? 1 : 2;
 }
 
 template <typename T>
@@ -30,219 +44,35 @@ struct WeightGradientArguments {
   ConvolutionGeometry geometry;
   ValueSource<T> source;
   GradientSource<T> gradient;
+  int ring_slots;
   int rows_per_split;  // a multiple of kChunk
   float* out;          // [splits][in_columns][out_c]
 };
 
-// Deals out the vectors of eight columns of a chunk to threads, so that a thread meets the same
-// columns in every pixel. Neighbouring threads take neighbouring columns, or neighbouring pixels if
-// kByPixels: then warps whose columns do not exist have nothing to do. That suits the few channels
-// of images, whose tile is not half full.
-template <int kColumnVectors, bool kByPixels>
-struct ChunkPlace {
-  static constexpr int kPixelsAtOnce = kTileThreads / kColumnVectors;
-  static __device__ __forceinline__ int Column() {
-    return (kByPixels ? threadIdx.x / kPixelsAtOnce : threadIdx.x % kColumnVectors) * 8;
-  }
-  static __device__ __forceinline__ int Pixel(int i) {
-    return (kByPixels ? threadIdx.x % kPixelsAtOnce : threadIdx.x / kColumnVectors) +
-           i * kPixelsAtOnce;
-  }
-};
+template <typename T, Kind kKind>
+using ValueLoader =
+    ChunkLoader<T, ValueColumns<T, kKind == Kind::kPointwise ? Access::kPointwise : Access::kTaps>,
+                kKind == Kind::kPointwise>;
+template <typename T, Kind kKind>
+using GradientLoader =
+    ChunkLoader<T, GradientColumns<T, ColumnsOf<T>(kKind)>, kKind != Kind::kTaps>;
 
-// Brings chunks of the value to shared memory, [kChunk pixels][kTileRows columns q]. A tap has a
-// multiple of 8 columns, and only pointwise convolutions form values here, as in RowLoader
-// (convolution_rows.cuh), whose Fetch and Store these are like. A thread handles the same eight
-// columns for all pixels, so it keeps their tap and coefficients in registers; in each chunk it
-// takes two pixels. Columns that do not exist are not
-// written.
-template <typename T, Access kAccess>
-class ValueColumns {
- public:
-  static constexpr int kStride = kTileRows + kLinePadding<T>;
-  using Place = ChunkPlace<kTileRows / 8, kAccess == Access::kPadded>;
-  static constexpr int kPixels = kChunk / Place::kPixelsAtOnce;
-  static constexpr bool kForms = kAccess == Access::kPointwise;
-  struct Fetched {
-    Raw8<T> raw[kPixels];
-    Raw8<T> skip[kForms ? kPixels : 1];
-    bool present[kForms ? kPixels : 1];
-  };
-
-  __device__ __forceinline__ ValueColumns(const ConvolutionGeometry& geometry,
-                                          const ValueSource<T>& source)
-      : g_(geometry), source_(source), x_(source.x) {
-    const int column = blockIdx.x * kTileRows + Place::Column();
-    const int tap = source.padded.Quotient(column, &channel_);
-    kh_ = g_.by_kernel.Quotient(tap, &kw_);
-    count_ = kh_ < g_.kernel ? min(g_.in_c - channel_, 8) : 0;
-    KeepInRegister(&channel_);
-    KeepInRegister(&kh_);
-    KeepInRegister(&kw_);
-    if constexpr (kForms) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const ScaleShift z =
-            e < count_ ? NormCoefficients(x_.norm, channel_ + e) : ScaleShift{0.0f, 0.0f};
-        k_[0][e] = z.scale;
-        k_[1][e] = z.shift;
-      }
-    }
-  }
-
-  __device__ __forceinline__ Fetched Fetch(int first, int end) const {
-    Fetched fetched;
-    if constexpr (!kForms) {
-      if (count_ == 0) return Fetched{};
-    }
-#pragma unroll
-    for (int i = 0; i < kPixels; ++i) {
-      const int pixel = first + Place::Pixel(i);
-      if constexpr (kForms) {
-        fetched.present[i] = pixel < end && count_ > 0;
-        if (!fetched.present[i]) continue;
-        const int64_t offset = static_cast<int64_t>(pixel) * g_.in_c + channel_;
-        fetched.raw[i] = LoadRaw8(x_.raw + offset);
-        if (x_.skip != nullptr) fetched.skip[i] = LoadRaw8(x_.skip + offset);
-      } else {
-        fetched.raw[i] = Load(pixel, pixel < end);
-      }
-    }
-    return fetched;
-  }
-
-  __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-    if constexpr (!kForms) {
-      if (count_ == 0) return;
-    }
-#pragma unroll
-    for (int i = 0; i < kPixels; ++i) {
-      T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
-      if constexpr (!kForms) {
-        StoreRaw8(fetched.raw[i], to);
-      } else if (source_.plain()) {
-        StoreRaw8(fetched.present[i] ? fetched.raw[i] : Raw8<T>{}, to);
-      } else {
-        float values[8] = {};
-        if (fetched.present[i]) source_.Form8(fetched.raw[i], fetched.skip[i], k_, values);
-        Store8(values, to);
-      }
-    }
-  }
-
- private:
-  // Loads the value that the thread's tap reads for an output pixel, if that is present.
-  __device__ __forceinline__ Raw8<T> Load(int pixel, bool present) const {
-    int place, w, from_h, from_w;
-    const int sample = g_.by_out_pixels.Quotient(pixel, &place);
-    const int h = g_.by_out_w.Quotient(place, &w);
-    const Start start = ForwardTaps::StartOf(g_, h, w);
-    const bool found = ForwardTaps::Find(g_, start, kh_, kw_, &from_h, &from_w);
-    if (!(found & present)) return Raw8<T>{};
-    const int row = (sample * g_.in_h + from_h) * g_.in_w + from_w;
-    const T* const from = x_.raw + static_cast<int64_t>(row) * g_.in_c + channel_;
-    if constexpr (kAccess == Access::kPadded) return LoadRaw8(from, count_);
-    return LoadRaw8(from);
-  }
-
-  const ConvolutionGeometry& g_;
-  const ValueSource<T>& source_;
-  const LazyView<T>& x_;
-  int channel_, kh_, kw_;
-  int count_;  // of the eight columns, those that exist
-  float k_[ValueSource<T>::kCoefficients][8];
-};
-
-// Brings chunks of dy to shared memory, [kChunk pixels][kColumns]. A thread handles the same eight
-// columns for all pixels. Over taps dy must be plain numbers, whose channels are a multiple of 8.
-template <typename T, Access kAccess>
-class GradientColumns {
- public:
-  static constexpr int kColumns = ColumnsOf<T>(kAccess);
-  static constexpr int kStride = kColumns + kLinePadding<T>;
-  using Place = ChunkPlace<kColumns / 8, kAccess == Access::kPadded>;
-  static constexpr int kPixels = kChunk / Place::kPixelsAtOnce;
-  static constexpr bool kForms = kAccess != Access::kVector;
-  struct Fetched {
-    Raw8<T> dz[kPixels];
-    Raw8<T> raw[kForms ? kPixels : 1];
-    bool present[kForms ? kPixels : 1];
-  };
-
-  __device__ __forceinline__ explicit GradientColumns(const GradientSource<T>& source)
-      : source_(source),
-        column_(blockIdx.y * kColumns + Place::Column()),
-        count_(max(min(source.channels - column_, 8), 0)) {
-    if constexpr (kForms) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const RawGradientCoefficients k = e < count_ ? GradientCoefficients(source.dy, column_ + e)
-                                                     : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
-        k_[0][e] = k.dz_factor;
-        k_[1][e] = k.raw_factor;
-        k_[2][e] = k.offset;
-      }
-    }
-  }
-
-  __device__ __forceinline__ Fetched Fetch(int first, int end) const {
-    Fetched fetched;
-#pragma unroll
-    for (int i = 0; i < kPixels; ++i) {
-      const int pixel = first + Place::Pixel(i);
-      const int64_t offset = static_cast<int64_t>(pixel) * source_.channels + column_;
-      if constexpr (kForms) {
-        fetched.present[i] = pixel < end && count_ > 0;
-        if (!fetched.present[i]) continue;
-        fetched.dz[i] = Read(source_.first() + offset);
-        if (source_.second() != nullptr) fetched.raw[i] = Read(source_.second() + offset);
-      } else {
-        fetched.dz[i] = Raw8<T>{};
-        if (pixel < end && count_ > 0) fetched.dz[i] = LoadRaw8(source_.first() + offset);
-      }
-    }
-    return fetched;
-  }
-
-  __device__ __forceinline__ void Store(const Fetched& fetched, T* tile) const {
-#pragma unroll
-    for (int i = 0; i < kPixels; ++i) {
-      T* const to = tile + Place::Pixel(i) * kStride + Place::Column();
-      if constexpr (!kForms) {
-        StoreRaw8(fetched.dz[i], to);
-      } else if (source_.plain()) {
-        StoreRaw8(fetched.present[i] ? fetched.dz[i] : Raw8<T>{}, to);
-      } else {
-        float values[8] = {};
-        if (fetched.present[i]) source_.Form8(fetched.dz[i], fetched.raw[i], k_, values);
-        Store8(values, to);
-      }
-    }
-  }
-
- private:
-  __device__ __forceinline__ Raw8<T> Read(const T* from) const {
-    if (source_.channels % 8 == 0) return LoadRaw8(from);
-    return LoadRaw8(from, count_);
-  }
-
-  const GradientSource<T>& source_;
-  const int column_, count_;
-  float k_[GradientSource<T>::kCoefficients][8];
-};
-
+// The chunks of both operands for which there is room. Bfloat16 needs one more, since copies run
+// while a chunk is multiplied.
 template <typename T>
-PUSHPULL_HOST_DEVICE constexpr int WeightGradientSharedBytes(int columns) {
-  return 2 * kChunk * (kTileRows + columns + 2 * kLinePadding<T>)*static_cast<int>(sizeof(T));
-}
+inline constexpr int kTiles = sizeof(T) == 2 ? 3 : 2;
+template <typename T, Kind kKind>
+inline constexpr int kAllTilesBytes = kTiles<T>*(ValueLoader<T, kKind>::kTileBytes +
+                                                 GradientLoader<T, kKind>::kTileBytes);
 
 // The row of dw[in_columns][out_c] for column q of the value; -1 if there is none.
-template <Access kAccess, typename T>
+template <typename T>
 __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, int q) {
-  if constexpr (kAccess != Access::kPadded) return q < a.geometry.in_columns ? q : -1;
+  const int channels = a.geometry.in_c;
+  if (a.source.channels == channels) return q < a.geometry.in_columns ? q : -1;
   int channel;
-  const int row = a.source.padded.Quotient(q, &channel) * a.source.channels + channel;
-  return channel < a.source.channels && row < a.geometry.in_columns ? row : -1;
+  const int row = a.source.padded.Quotient(q, &channel) * channels + channel;
+  return channel < channels && row < a.geometry.in_columns ? row : -1;
 }
 
 // A block of 256 threads computes a tile of dw, 128 values of q (blockIdx.x) by 64 output channels,
@@ -257,76 +87,118 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
 //    of 32 |               |           |        |
 //          '---------------'           '--------'
 //
-// Shared memory holds two chunks of both operands (26 or 34 KiB for bfloat16), which alternate, so
-// one barrier per chunk is enough; the next chunk is fetched into registers meanwhile. x is read
-// once per tile of output channels, dy once per 128 values of q. With few tiles and many pixels the
-// splits keep the device busy, at the price of partial sums. NOTES.md has the bounds.
-template <typename T, Access kAccess>
-__global__ void __launch_bounds__(kTileThreads, ResidentBlocks<T>(kAccess))
+// Shared memory holds some chunks of both operands (kAllTilesBytes: 39 to 51 KiB for Bfloat16),
+// which alternate, so one barrier per chunk is enough, and in Bfloat16 the ring of raw numbers (up
+// to 48 KiB). x is read once per tile of output channels, dy once per 128 values of q. With few
+// tiles and many pixels the splits keep the device busy, at the price of partial sums. NOTES.md has
+// the bounds.
+template <typename T, Kind kKind>
+__global__ void __launch_bounds__(kTileThreads, ResidentBlocks<T>(kKind))
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
-  using Values = ValueColumns<T, kAccess>;
-  using Gradients = GradientColumns<T, kAccess>;
-  T* const value_tiles = reinterpret_cast<T*>(SharedBytes());
-  T* const gradient_tiles = value_tiles + 2 * kChunk * Values::kStride;
-  Values values(a.geometry, a.source);
-  Gradients gradients(a.gradient);
+  using Values = ValueLoader<T, kKind>;
+  using Gradients = GradientLoader<T, kKind>;
+  unsigned char* const shared = SharedBytes();
+  const auto value_tile = [&](int tile) {
+    return reinterpret_cast<T*>(shared + tile * Values::kTileBytes);
+  };
+  const auto gradient_tile = [&](int tile) {
+    return reinterpret_cast<T*>(shared + kTiles<T> * Values::kTileBytes +
+                                tile * Gradients::kTileBytes);
+  };
+  const Values values(a.geometry, a.source);
+  const Gradients gradients(a.geometry, a.gradient);
   const int first = blockIdx.z * a.rows_per_split;
   const int end = min(first + a.rows_per_split, a.geometry.out_rows);
-  constexpr int kColumns = Gradients::kColumns;
+  constexpr int kColumns = ColumnsOf<T>(kKind);
   TileMath<T, kColumns> math;
   math.Clear();
   // Columns that do not exist stay zeros, and their part of the tile is not computed.
   const float zeros[8] = {};
-  constexpr int kVectors = WeightGradientSharedBytes<T>(kColumns) / 8 / static_cast<int>(sizeof(T));
-  for (int i = threadIdx.x; i < kVectors; i += kTileThreads) Store8(zeros, value_tiles + 8 * i);
+  constexpr int kVectors = kAllTilesBytes<T, kKind> / 8 / static_cast<int>(sizeof(T));
+  for (int i = threadIdx.x; i < kVectors; i += kTileThreads) Store8(zeros, value_tile(0) + 8 * i);
   __syncthreads();
   const int rows = a.geometry.Reduction(a.geometry.in_c) - blockIdx.x * kTileRows;
   const int columns = a.geometry.out_c - blockIdx.y * kColumns;
-  typename Values::Fetched value = values.Fetch(first, end);
-  typename Gradients::Fetched gradient = gradients.Fetch(first, end);
-  int turn = 0;
-  for (int row = first; row < end; row += kChunk, turn ^= 1) {
-    T* const value_tile = value_tiles + turn * kChunk * Values::kStride;
-    T* const gradient_tile = gradient_tiles + turn * kChunk * Gradients::kStride;
-    values.Store(value, value_tile);
-    gradients.Store(gradient, gradient_tile);
-    __syncthreads();
-    if (row + kChunk < end) {
-      value = values.Fetch(row + kChunk, end);
-      gradient = gradients.Fetch(row + kChunk, end);
+  const auto multiply = [&](int tile) {
+    if (!math.Meets(rows, columns)) return;
+    math.template Multiply<MatrixLayout::kByColumn, MatrixLayout::kByRow>(
+        value_tile(tile), Values::kStride, gradient_tile(tile), Gradients::kStride);
+  };
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    // Chunk c: wait until its numbers are there; form the elements that are not plain; barrier;
+    // start the copies of the chunk that is as far ahead as the ring has slots; multiply c. After
+    // the barrier chunk c - 1 has been multiplied, whose tile those copies may take.
+    const int value_vectors = Values::RingVectors(a.source);
+    const RawRing ring(shared + kAllTilesBytes<T, kKind>, a.ring_slots,
+                       value_vectors + Gradients::RingVectors(a.gradient));
+    const auto start = [&](int row, int slot, int tile) {
+      if (row < end) {
+        values.Start(row, end, ring, slot, 0, value_tile(tile));
+        gradients.Start(row, end, ring, slot, value_vectors, gradient_tile(tile));
+      }
+      CloseCopyGroup();
+    };
+    const int ahead = ring.slots();
+    for (int slot = 0; slot < ahead; ++slot) start(first + slot * kChunk, slot, slot);
+    int tile = 0, slot = 0;
+    for (int row = first; row < end; row += kChunk) {
+      ring.Wait();
+      values.StoreRaw(ring, slot, 0, row, end, value_tile(tile));
+      gradients.StoreRaw(ring, slot, value_vectors, row, end, gradient_tile(tile));
+      __syncthreads();
+      start(row + ahead * kChunk, slot, (tile + ahead) % kTiles<T>);
+      multiply(tile);
+      slot = ring.After(slot);
+      tile = (tile + 1) % kTiles<T>;
     }
-    if (math.Meets(rows, columns)) {
-      math.template Multiply<MatrixLayout::kByColumn, MatrixLayout::kByRow>(
-          value_tile, Values::kStride, gradient_tile, Gradients::kStride);
+  } else {
+    auto value = values.Fetch(first, end);
+    auto gradient = gradients.Fetch(first, end);
+    int tile = 0;
+    for (int row = first; row < end; row += kChunk, tile ^= 1) {
+      values.Store(value, value_tile(tile));
+      gradients.Store(gradient, gradient_tile(tile));
+      __syncthreads();
+      if (row + kChunk < end) {
+        value = values.Fetch(row + kChunk, end);
+        gradient = gradients.Fetch(row + kChunk, end);
+      }
+      multiply(tile);
     }
   }
   float* const out =
       a.out + static_cast<int64_t>(blockIdx.z) * a.geometry.in_columns * a.geometry.out_c;
   math.ForEach([&](int r, int c, float sum) {
     const int q = blockIdx.x * kTileRows + r, o = blockIdx.y * kColumns + c;
-    const int row = WeightRow<kAccess>(a, q);
+    const int row = WeightRow(a, q);
     if (row >= 0 && o < a.geometry.out_c) {
       out[static_cast<int64_t>(row) * a.geometry.out_c + o] = sum;
     }
   });
 }
 
-template <typename T>
-void LaunchWeightGradient(Queue* queue, Access access, int splits,
-                          const WeightGradientArguments<T>& a) {
+template <typename T, Kind kKind>
+void LaunchKind(Queue* queue, int splits, const WeightGradientArguments<T>& a) {
   const dim3 grid(CeilDivide(a.geometry.Reduction(a.geometry.in_c), kTileRows),
-                  CeilDivide(a.geometry.out_c, ColumnsOf<T>(access)), splits);
-  const LaunchShape shape = {
-      grid, dim3(kTileThreads),
-      static_cast<size_t>(WeightGradientSharedBytes<T>(ColumnsOf<T>(access)))};
-  const char* const name = "convolution_weight_gradient";
-  switch (access) {
-    case Access::kPointwise:
-      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPointwise>, a);
-    case Access::kVector:
-      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kVector>, a);
-    case Access::kPadded:
-      return Launch(queue, name, shape, ConvolutionWeightGradientKernel<T, Access::kPadded>, a);
+                  CeilDivide(a.geometry.out_c, ColumnsOf<T>(kKind)), splits);
+  const int vectors = ValueLoader<T, kKind>::RingVectors(a.source) +
+                      GradientLoader<T, kKind>::RingVectors(a.gradient);
+  const int ring = std::is_same_v<T, Bfloat16> ? a.ring_slots * RingSlotBytes(vectors) : 0;
+  const LaunchShape shape = {grid, dim3(kTileThreads),
+                             static_cast<size_t>(kAllTilesBytes<T, kKind> + ring)};
+  Launch(queue, "convolution_weight_gradient", shape, ConvolutionWeightGradientKernel<T, kKind>, a);
+}
+
+template <typename T>
+void LaunchWeightGradient(Queue* queue, Kind kind, int splits,
+                          const WeightGradientArguments<T>& a) {
+  switch (kind) {
+    case Kind::kPointwise:
+      return LaunchKind<T, Kind::kPointwise>(queue, splits, a);
+    case Kind::kFewTaps:
+      return LaunchKind<T, Kind::kFewTaps>(queue, splits, a);
+    case Kind::kTaps:
+      return LaunchKind<T, Kind::kTaps>(queue, splits, a);
   }
 }
 
@@ -368,10 +240,10 @@ __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows
 template <typename T>
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
-  const Access access = ChooseAccess(shape, g.in_c);
-  const int64_t tiles = int64_t{CeilDivide(g.Reduction(g.in_c), kTileRows)} *
-                        CeilDivide(g.out_c, ColumnsOf<T>(access));
-  const int64_t at_once = int64_t{queue.multiprocessors} * ResidentBlocks<T>(access);
+  const Kind kind = KindOf(shape);
+  const int64_t tiles =
+      int64_t{WeightGradientReads(shape)} * CeilDivide(g.out_c, ColumnsOf<T>(kind));
+  const int64_t at_once = int64_t{queue.multiprocessors} * ResidentBlocks<T>(kind);
   constexpr int kWaves = 4;
   // A split has at least eight chunks, so that the partial sums stay small beside what it reads.
   const int most =
@@ -388,7 +260,7 @@ int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
 
 template <typename T>
 PlainSums ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape,
-                                    const LazyView<T>& x, const PlainGradientOf<T>& dy,
+                                    const ValueSource<T>& x, const PlainGradientOf<T>& dy,
                                     float* dweights, float* parts) {
   const ConvolutionGeometry geometry(shape);
   const int wanted = WeightGradientSplits<T>(*queue, shape);
@@ -396,11 +268,12 @@ PlainSums ConvolutionWeightGradient(Queue* queue, const ConvolutionShape& shape,
   const int splits = CeilDivide(geometry.out_rows, rows_per_split);
   const WeightGradientArguments<T> arguments = {
       geometry,
-      {x, geometry.in_c},
+      x,
       {ViewOf(dy.gradient, geometry.out_rows), dy.channels},
+      RingSlots(*queue),
       rows_per_split,
       splits > 1 ? parts : dweights};
-  LaunchWeightGradient(queue, ChooseAccess(shape, geometry.in_c), splits, arguments);
+  LaunchWeightGradient(queue, KindOf(shape), splits, arguments);
   if (splits == 1) return {};
   return {parts, splits, shape.dense_weights(), dweights};
 }
@@ -422,12 +295,12 @@ PlainSums ConvolutionBiasGradient(Queue* queue, const ConvolutionShape& shape,
   return {parts, num_parts, out.c, dbias};
 }
 
-#define PUSHPULL_INSTANTIATE(T)                                                                  \
-  template int WeightGradientSplits<T>(const Queue&, const ConvolutionShape&);                   \
-  template PlainSums ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&,               \
-                                                  const LazyView<T>&, const PlainGradientOf<T>&, \
-                                                  float*, float*);                               \
-  template PlainSums ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,                 \
+#define PUSHPULL_INSTANTIATE(T)                                                               \
+  template int WeightGradientSplits<T>(const Queue&, const ConvolutionShape&);                \
+  template PlainSums ConvolutionWeightGradient<T>(Queue*, const ConvolutionShape&,            \
+                                                  const ValueSource<T>&,                      \
+                                                  const PlainGradientOf<T>&, float*, float*); \
+  template PlainSums ConvolutionBiasGradient<T>(Queue*, const ConvolutionShape&,              \
                                                 const OutputGradient<T>&, float*, float*);
 PUSHPULL_INSTANTIATE(float)
 PUSHPULL_INSTANTIATE(Bfloat16)

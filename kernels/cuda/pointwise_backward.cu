@@ -364,8 +364,8 @@ Plan PlanBlocks(const Queue& queue, const ConvolutionShape& shape) {
 }  // namespace
 
 bool PointwiseBackwardPays(const Queue& queue, const ConvolutionShape& shape) {
-  if (ChooseAccess(shape, static_cast<int>(shape.in.c)) != Access::kPointwise ||
-      ChooseAccess(shape, static_cast<int>(shape.out_channels)) != Access::kPointwise) {
+  if (ChooseAccess(shape) != Access::kPointwise || shape.in.c % 8 != 0 ||
+      shape.out_channels % 8 != 0) {
     return false;
   }
   const Layout layout(static_cast<int>(shape.in.c), static_cast<int>(shape.out_channels));

@@ -38,7 +38,7 @@ struct Places {
     const Shape out = shape.out();
     const int64_t padded = Padded(out.c);
     const int64_t filter_size = int64_t{shape.kernel} * shape.kernel * shape.in.c * padded;
-    value = take(shape.in.size() * kBytes);
+    value = take(shape.in.rows() * Padded(shape.in.c) * kBytes);
     gradient = take(out.rows() * padded * kBytes);
     filter = take(filter_size * static_cast<int64_t>(sizeof(float)));
     result = take(std::max(shape.in.size(), out.rows() * padded) * kBytes);
@@ -117,21 +117,24 @@ absl::Status LibraryBackward(Queue* queue, const ConvolutionShape& shape, const 
                              float* dbias, const InputGradient<T>& dx,
                              const GradientProducts& products, void* workspace) {
   const Places<T> places(*queue, shape, workspace);
-  LazyView<T> value;
-  value.raw = FormValue(queue, shape, x, places.value);
+  const bool own_weights = products.weights == nullptr;
+  LazyView<T> plain;
+  if (!own_weights) plain.raw = FormValue(queue, shape, x, places.value);
+  const ValueSource<T> value = own_weights ? WritePlainValue(queue, shape, x, places.value)
+                                           : ValueSource<T>{plain, static_cast<int>(shape.in.c)};
   const PlainGradientOf<T> gradient = FormGradient(queue, shape, dy, places.gradient);
   InputGradient<T> own_dx = dx;
-  if (products.weights != nullptr) {
-    PP_RETURN_IF_ERROR(QueueWeightGradient(queue, shape, value.raw, gradient.gradient.dz, dweights,
-                                           products.weights, places));
+  if (!own_weights) {
+    PP_RETURN_IF_ERROR(QueueWeightGradient(queue, shape, value.x.raw, gradient.gradient.dz,
+                                           dweights, products.weights, places));
   }
   if (products.input != nullptr && dx.dz != nullptr) {
     PP_RETURN_IF_ERROR(QueueInputGradient(queue, shape, x, weights, gradient.gradient.dz, dx,
                                           products.input, places));
     own_dx.dz = nullptr;
   }
-  SeparateGradients(queue, shape, x, weights, dy, value, gradient,
-                    products.weights == nullptr ? dweights : nullptr, dbias, own_dx, places.parts);
+  SeparateGradients(queue, shape, x, weights, dy, value, gradient, own_weights ? dweights : nullptr,
+                    dbias, own_dx, places.parts);
   return absl::OkStatus();
 }
 
