@@ -2,7 +2,6 @@
 // the supervisor starts each of these as the same program with --clone_index.
 // Tested by tests/e2e/training_test.py.
 // Tested by tests/e2e/bad_input_test.py.
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,8 +46,8 @@
 #include "worker/cli/gpu_report.h"
 #include "worker/client/clone_identity.h"
 #include "worker/train/clone_process.h"
-#include "worker/train/clone_report_codec.h"
 #include "worker/train/gpu_probe.h"
+#include "worker/train/report_socket.h"
 #include "worker/train/supervisor.h"
 #include "worker/train/worker_progress.h"
 
@@ -119,8 +118,6 @@ ABSL_FLAG(int, clone_index, -1,
 
 namespace pushpull {
 namespace {
-
-constexpr absl::Duration kReportPeriod = absl::Milliseconds(200);
 
 int NumCores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
@@ -237,36 +234,6 @@ absl::Status WithJobExitCode(absl::Status status) {
   return status;
 }
 
-// Writes reports to the supervisor, at most one per kReportPeriod unless the clone is waiting.
-class ReportSocket {
- public:
-  void Send(const CloneReport& report) {
-    const absl::Duration now = clock_.Now();
-    if (now - last_ < kReportPeriod && report.waiting_for.empty()) {
-      unsent_ = report;
-      return;
-    }
-    last_ = now;
-    Write(report);
-  }
-  // Writes the last report if Send has not.
-  void Flush() {
-    if (unsent_.has_value()) Write(*unsent_);
-  }
-
- private:
-  void Write(const CloneReport& report) {
-    unsent_.reset();
-    const std::string line = EncodeCloneReport(report);
-    // If the supervisor does not read or has ended, only this report is lost.
-    (void)!send(Supervisor::kSupervisorFd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
-
-  SteadyClock clock_;
-  std::optional<CloneReport> unsent_;
-  absl::Duration last_ = -absl::InfiniteDuration();
-};
-
 // Opens the clone's GPU, and sets what the clone computes with. Returns null if that is the CPU.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* options) {
   DeviceFlags flags = DeviceFromFlags();
@@ -313,7 +280,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options));
   const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);
   options.gpu = probe.get();
-  ReportSocket reports;
+  ReportSocket reports(Supervisor::kSupervisorFd, &clock);
   const absl::Status status =
       RunClone(options, clone, &clock, &stop, [&reports, &device](CloneReport report) {
         if (device != nullptr) report.gpu = device->uuid();

@@ -87,7 +87,7 @@ class ChunkLoader {
   __device__ __forceinline__ void StoreRaw(const RawRing& ring, int slot, int vector, int first,
                                            int end, T* tile) const {
     if constexpr (kForms) {
-      Fetched fetched;
+      Fetched fetched = {};
 #pragma unroll
       for (int i = 0; i < kPixels; ++i) {
         fetched.present[i] = first + Place::Pixel(i) < end && columns_.exist();
