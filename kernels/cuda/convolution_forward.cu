@@ -204,6 +204,7 @@ void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bf
     if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);
     return LaunchForward<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
+  if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kTaps>(queue, a);
   if (tile_columns == 64) return LaunchForward<Bfloat16, 64, Access::kTaps>(queue, a);
   LaunchForward<Bfloat16, 128, Access::kTaps>(queue, a);
 }

@@ -103,6 +103,7 @@ void Dispatch(Queue* queue, int tile_columns, Access access,
     if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kPointwise>(queue, a);
     return LaunchInputGradient<Bfloat16, 64, Access::kPointwise>(queue, a);
   }
+  if (tile_columns == 32) return LaunchInputGradient<Bfloat16, 32, Access::kTaps>(queue, a);
   if (tile_columns == 64) return LaunchInputGradient<Bfloat16, 64, Access::kTaps>(queue, a);
   LaunchInputGradient<Bfloat16, 128, Access::kTaps>(queue, a);
 }

@@ -73,8 +73,9 @@ inline int RingSlots(const Queue& queue) { return IsRoomy(queue) ? kRingSlots : 
 template <typename T>
 int TileColumns(const Queue& queue, Access access, int columns) {
   if (std::is_same_v<T, float>) return 64;
+  if (columns <= 32) return 32;
   if (access == Access::kTaps) return columns <= 64 ? 64 : 128;
-  return columns <= 32 || !IsRoomy(queue) ? 32 : 64;
+  return IsRoomy(queue) ? 64 : 32;
 }
 
 // The most blocks that can share the rows, for any tile width.
