@@ -14,29 +14,24 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// The three kinds of weight gradients. Their left operand is the value and their right one is dy.
-enum class Kind {
-  kPointwise,  // both are formed from raw numbers where that is needed
-  kFewTaps,    // the value is plain numbers; dy, which is read once or twice, is formed
-  kTaps,       // both are plain numbers
-};
-
-Kind KindOf(const ConvolutionShape& shape) {
-  if (ChooseAccess(shape) == Access::kPointwise) return Kind::kPointwise;
-  return WeightGradientReads(shape) < kReadsThatPay ? Kind::kFewTaps : Kind::kTaps;
+WeightGradientKind KindOf(const ConvolutionShape& shape) {
+  if (ChooseAccess(shape) == Access::kPointwise) return WeightGradientKind::kPointwise;
+  return WeightGradientReads(shape) < kReadsThatPay ? WeightGradientKind::kFewTaps
+                                                    : WeightGradientKind::kTaps;
 }
 
 // The output channels of a block. Where a value is read once per tap, it had better be read for
 // more of them at a time.
 template <typename T>
-PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(Kind kind) {
-  return std::is_same_v<T, Bfloat16> && kind == Kind::kTaps ? 128 : kWeightGradientColumns;
+PUSHPULL_HOST_DEVICE constexpr int ColumnsOf(WeightGradientKind kind) {
+  return std::is_same_v<T, Bfloat16> && kind == WeightGradientKind::kTaps ? 128
+                                                                          : kWeightGradientColumns;
 }
 
 // The blocks that run on a multiprocessor at once.
 template <typename T>
-constexpr int ResidentBlocks(Kind kind) {
-  return std::is_same_v<T, float> || kind == Kind::kTaps ? 1 : 2;
+constexpr int ResidentBlocks(WeightGradientKind kind) {
+  return std::is_same_v<T, float> || kind == WeightGradientKind::kTaps ? 1 : 2;
 }
 
 template <typename T>
@@ -49,19 +44,20 @@ struct WeightGradientArguments {
   float* out;          // [splits][in_columns][out_c]
 };
 
-template <typename T, Kind kKind>
-using ValueLoader =
-    ChunkLoader<T, ValueColumns<T, kKind == Kind::kPointwise ? Access::kPointwise : Access::kTaps>,
-                kKind == Kind::kPointwise>;
-template <typename T, Kind kKind>
+template <typename T, WeightGradientKind kKind>
+using ValueLoader = ChunkLoader<
+    T,
+    ValueColumns<T, kKind == WeightGradientKind::kPointwise ? Access::kPointwise : Access::kTaps>,
+    kKind == WeightGradientKind::kPointwise>;
+template <typename T, WeightGradientKind kKind>
 using GradientLoader =
-    ChunkLoader<T, GradientColumns<T, ColumnsOf<T>(kKind)>, kKind != Kind::kTaps>;
+    ChunkLoader<T, GradientColumns<T, ColumnsOf<T>(kKind)>, kKind != WeightGradientKind::kTaps>;
 
 // The chunks of both operands for which there is room. Bfloat16 needs one more, since copies run
 // while a chunk is multiplied.
 template <typename T>
 inline constexpr int kTiles = sizeof(T) == 2 ? 3 : 2;
-template <typename T, Kind kKind>
+template <typename T, WeightGradientKind kKind>
 inline constexpr int kAllTilesBytes = kTiles<T>*(ValueLoader<T, kKind>::kTileBytes +
                                                  GradientLoader<T, kKind>::kTileBytes);
 
@@ -69,7 +65,6 @@ inline constexpr int kAllTilesBytes = kTiles<T>*(ValueLoader<T, kKind>::kTileByt
 template <typename T>
 __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, int q) {
   const int channels = a.geometry.in_c;
-  if (a.source.channels == channels) return q < a.geometry.in_columns ? q : -1;
   int channel;
   const int row = a.source.padded.Quotient(q, &channel) * channels + channel;
   return channel < channels && row < a.geometry.in_columns ? row : -1;
@@ -92,7 +87,7 @@ __device__ __forceinline__ int WeightRow(const WeightGradientArguments<T>& a, in
 // to 48 KiB). x is read once per tile of output channels, dy once per 128 values of q. With few
 // tiles and many pixels the splits keep the device busy, at the price of partial sums. NOTES.md has
 // the bounds.
-template <typename T, Kind kKind>
+template <typename T, WeightGradientKind kKind>
 __global__ void __launch_bounds__(kTileThreads, ResidentBlocks<T>(kKind))
     ConvolutionWeightGradientKernel(WeightGradientArguments<T> a) {
   using Values = ValueLoader<T, kKind>;
@@ -177,7 +172,7 @@ __global__ void __launch_bounds__(kTileThreads, ResidentBlocks<T>(kKind))
   });
 }
 
-template <typename T, Kind kKind>
+template <typename T, WeightGradientKind kKind>
 void LaunchKind(Queue* queue, int splits, const WeightGradientArguments<T>& a) {
   const dim3 grid(CeilDivide(a.geometry.Reduction(a.geometry.in_c), kTileRows),
                   CeilDivide(a.geometry.out_c, ColumnsOf<T>(kKind)), splits);
@@ -190,15 +185,15 @@ void LaunchKind(Queue* queue, int splits, const WeightGradientArguments<T>& a) {
 }
 
 template <typename T>
-void LaunchWeightGradient(Queue* queue, Kind kind, int splits,
+void LaunchWeightGradient(Queue* queue, WeightGradientKind kind, int splits,
                           const WeightGradientArguments<T>& a) {
   switch (kind) {
-    case Kind::kPointwise:
-      return LaunchKind<T, Kind::kPointwise>(queue, splits, a);
-    case Kind::kFewTaps:
-      return LaunchKind<T, Kind::kFewTaps>(queue, splits, a);
-    case Kind::kTaps:
-      return LaunchKind<T, Kind::kTaps>(queue, splits, a);
+    case WeightGradientKind::kPointwise:
+      return LaunchKind<T, WeightGradientKind::kPointwise>(queue, splits, a);
+    case WeightGradientKind::kFewTaps:
+      return LaunchKind<T, WeightGradientKind::kFewTaps>(queue, splits, a);
+    case WeightGradientKind::kTaps:
+      return LaunchKind<T, WeightGradientKind::kTaps>(queue, splits, a);
   }
 }
 
@@ -240,7 +235,7 @@ __global__ void ConvolutionBiasGradientKernel(GradientSource<T> source, int rows
 template <typename T>
 int WeightGradientSplits(const Queue& queue, const ConvolutionShape& shape) {
   const ConvolutionGeometry g(shape);
-  const Kind kind = KindOf(shape);
+  const WeightGradientKind kind = KindOf(shape);
   const int64_t tiles =
       int64_t{WeightGradientReads(shape)} * CeilDivide(g.out_c, ColumnsOf<T>(kind));
   const int64_t at_once = int64_t{queue.multiprocessors} * ResidentBlocks<T>(kind);

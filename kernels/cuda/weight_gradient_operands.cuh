@@ -12,6 +12,13 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// How a weight gradient gets its operands.
+enum class WeightGradientKind {
+  kPointwise,  // both are formed from raw numbers where that is needed
+  kFewTaps,    // the value is plain numbers; dy, which is read once or twice, is formed
+  kTaps,       // both are plain numbers
+};
+
 // Deals out the vectors of eight columns of a chunk to threads, so that a thread meets the same
 // columns in every pixel. Neighbouring threads take neighbouring columns.
 template <int kColumns>
