@@ -104,9 +104,14 @@ program path/ncu 'for argument in "$@"; do
   printf "\"ID\",\"Kernel Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
   [ -z "$import" ] || { echo "\"0\",\"launch $(cat "$import")\",\"Duration\",\"us\",\"1\""; exit 0; }
   row() { echo "\"$1\",\"$2\",\"gpu__time_duration.sum\",\"us\",\"$3\""; }
-  row 0 "One<int>(int, int)" 1.0; row 1 "Two(int)" 1,002.0; row 2 "Two(int)" 2,997.0'
+  row 0 "One<int>(int, int)" 1.0; row 1 "Two(int)" 1,002.0; row 2 "Two(int)" 2,997.0
+  row 3 "Two(int)" nan  # a launch that could not be measured'
 expect 0 'profile.*2 kernels, which take 100 % of the time, in logs/ncu.*ok$' --only=profile
 grep -qP '^2\t2.9970\t100.0\tTwo\(int\)$' "$folder/out/logs/ncu.kernels.txt" || fail "no list of kernels"
+printf '%s\n' '1 2.0' '2 1.0' > "$folder/ours.losses"
+printf '%s\n' '1 2.5' '2 1.0' '3 9.0' > "$folder/theirs.losses"
+[ "$(python3 "$source/scripts/gpu/check/figures.py" early "$folder/ours.losses" "$folder/theirs.losses")" = 10.00 ] ||
+  fail "a wrong difference between first losses"
 grep -q 'launch 2' "$folder/out/logs/ncu.1.csv" || fail "the slowest launch was not profiled first"
 python3 "$source/scripts/gpu/check/figures.py" stalls "$folder/out/logs/ncu.1.source.csv" > "$folder/stalls" ||
   fail "no figures of the instructions"

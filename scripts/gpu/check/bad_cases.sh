@@ -7,7 +7,7 @@ refuses() {
   large "$name" "$2"
   shift 3
   train "$name" 45 "$@" || code=$?
-  said=$(grep -hoE "[^:]*$pattern.*" "$log" | head -n 1 | cut -c1-110)
+  said=$(grep -ahoE "[^:]*$pattern.*" "$log" | head -n 1 | cut -c1-110)
   [ $code -ne 0 ] && [ $code -ne 124 ] && [ $code -ne 137 ] && [ -n "$said" ] && result=ok
   row "$name" "exit code $code: $said" "says so and ends" "$result"
 }
@@ -26,9 +26,9 @@ killed_clone() {
   done
   wait "$job" || code=$?
   last=$(printf 'ckpt-%08d' $count)
-  [ -n "$clone" ] && [ -d "$work/killed/$last" ] && grep -q 'starting it again' "$logs/killed.worker.log" && result=ok
+  [ -n "$clone" ] && [ -d "$work/killed/$last" ] && grep -aq 'starting it again' "$logs/killed.worker.log" && result=ok
   [ $code -eq 0 ] || result=$(why $code "$logs/killed.worker.log")
-  row "kill -9 of a clone" "$(grep -oE 'clone 1 died.*' "$logs/killed.worker.log" | head -n 1 | cut -c1-60)" \
+  row "kill -9 of a clone" "$(grep -aoE 'clone 1 died.*' "$logs/killed.worker.log" | head -n 1 | cut -c1-60)" \
     "restarted, training ends" "$result"
 }
 

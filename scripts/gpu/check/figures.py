@@ -4,6 +4,7 @@
 usage: figures.py rate TRAIN_DIR       images per second: the median over the second half of the training
        figures.py losses TRAIN_DIR     "STEP LOSS" of each step, a line each
        figures.py final FILE           the mean loss of the last fifth of the steps, from the output of `losses`
+       figures.py early FILE FILE      by how many percent the first 20 losses of two such files differ, on average
        figures.py slowest CSV COUNT    the kernels that take most of the time in Nsight Compute's CSV, a line each:
                                        number of its slowest launch, milliseconds of that launch, share of the kernel in
                                        the time of all in percent, name; separated by tabs. The CSV has the metric
@@ -14,6 +15,7 @@ usage: figures.py rate TRAIN_DIR       images per second: the median over the se
 Exit code 1 and a message if the input does not have the figure.
 """
 import csv
+import math
 import pathlib
 import statistics
 import sys
@@ -40,11 +42,21 @@ def losses(train_dir):
     return "\n".join(f"{step} {value:.7g}" for step, value in scalars(train_dir, "Loss/total_loss"))
 
 
-def final(path):
+def read_losses(path):
     values = [float(line.split()[1]) for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
     if not values:
         raise ValueError(f"{path} has no losses")
+    return values
+
+
+def final(path):
+    values = read_losses(path)
     return f"{statistics.mean(values[-max(1, len(values) // 5):]):.6f}"
+
+
+def early(path, reference):
+    pairs = list(zip(read_losses(path), read_losses(reference)))[:20]
+    return f"{100 * statistics.mean(abs(ours / theirs - 1) for ours, theirs in pairs):.2f}"
 
 
 def launches(path):
@@ -62,8 +74,11 @@ def launches(path):
             if len(row) != len(header):
                 continue  # cut off while it was written
             number, name, metric, unit, value = (row[column] for column in columns)
-            if metric == DURATION and number.isdigit():
-                yield int(number), name, float(value.replace(",", "")) * NANOSECONDS[unit]
+            if metric != DURATION or not number.isdigit():
+                continue
+            nanoseconds = float(value.replace(",", "")) * NANOSECONDS[unit]
+            if not math.isnan(nanoseconds):  # it measures a launch in vain now and then
+                yield int(number), name, nanoseconds
 
 
 def slowest(path, count):
@@ -107,8 +122,8 @@ def stalls(path):
 
 
 def main():
-    figures = {"rate": (rate, 1), "losses": (losses, 1), "final": (final, 1), "slowest": (slowest, 2),
-               "stalls": (stalls, 1)}
+    figures = {"rate": (rate, 1), "losses": (losses, 1), "final": (final, 1), "early": (early, 2),
+               "slowest": (slowest, 2), "stalls": (stalls, 1)}
     function, arity = figures.get(sys.argv[1], (None, 0)) if len(sys.argv) > 1 else (None, 0)
     if function is None or len(sys.argv) != 2 + arity:
         print(__doc__, file=sys.stderr)

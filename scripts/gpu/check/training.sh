@@ -178,10 +178,12 @@ begin_reference() {
     reference=$started
   fi
 }
-# curve NAME: trains with three clones in bf16 on the GPUs and an evaluator, and compares the final loss with that of
-# fp32 on the CPU.
+# curve NAME: trains with three clones in bf16 on the GPUs and an evaluator, and compares the losses with those of fp32
+# on the CPU: the first 20, and more loosely the final ones. After some ten steps any two trainings go different ways. On
+# the CPU, fp32 with three seeds ended with losses of 7.40, 7.98 and 8.87 for the detector. The first 20 losses differed
+# by 2.6 % between seeds, and by 1.0 % between bf16 and fp32.
 curve() {
-  local name=$1 code=0 ours theirs quality speed
+  local name=$1 code=0 ours theirs early quality speed
   wanted "$name" 30 || return
   evaluator=1
   train "${name}_gpu" 100 --num_clones=3 --gpus="$gpus" --precision=bf16 || code=$?
@@ -198,14 +200,15 @@ curve() {
   while [ -n "$reference" ] && kill -0 "$reference" 2> /dev/null && [ "$(left)" -gt 5 ]; do sleep 0.2; done
   [ -z "$reference" ] || kill -TERM "$reference" 2> /dev/null
   if [ ! -f "$work/$name.losses" ]; then
-    row "$name, bf16 and fp32" "" "within 2 %" "skipped (the run on the CPU failed or was too slow)"
+    row "$name, bf16 and fp32" "" "2 %, 25 %" "skipped (the run on the CPU failed or was too slow)"
     return
   fi
   figure losses "$work/${name}_gpu" > "$logs/$name.losses"
   ours=$(figure final "$logs/$name.losses")
   theirs=$(figure final "$work/$name.losses")
-  row "$name, bf16 and fp32" "final loss ${ours:0:7}, on the CPU ${theirs:0:7}" "within 2 %" \
-    "$(verdict "${ours:-0} > 0 && ${theirs:-0} > 0 && ($ours / ${theirs:-1} - 1)^2 <= 0.02^2")"
+  early=$(figure early "$logs/$name.losses" "$work/$name.losses")
+  row "$name, bf16 and fp32" "first losses differ by ${early:-?} %, final ${ours:0:5}, CPU ${theirs:0:5}" "2 %, 25 %" \
+    "$(verdict "${early:-9} <= 2 && ${ours:-0} > 0 && ${theirs:-0} > 0 && ($ours / ${theirs:-1} - 1)^2 <= 0.25^2")"
 }
 mobilenet() { curve mobilenet; }
 ssd() { curve ssd; }
