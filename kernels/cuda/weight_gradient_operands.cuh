@@ -32,17 +32,16 @@ struct ChunkPlace {
 };
 
 // Brings chunks of one operand to shared memory, [kChunk pixels][kColumns]. A thread handles the
-// same eight columns for all pixels, so it keeps their coefficients in registers. As in RowLoader
-// (convolution_rows.cuh), either StartRaw begins to copy raw numbers to a ring and StoreRaw forms
-// the elements (kForms), or StartCopies begins to copy plain numbers to their places, or, for
-// float, Fetch loads them into registers and Store stores or forms them. Columns that do not exist
-// are not written.
+// same eight columns for all pixels, so it keeps their coefficients in registers. Start begins to
+// copy: raw numbers to a ring, from which StoreRaw forms the elements (kForms), or plain numbers to
+// their places. For float, Fetch loads numbers into registers, and Store forms elements or stores
+// the numbers as they are. Plain numbers of columns that do not exist are not written.
 //
 // Columns says which columns these are (ValueColumns, GradientColumns):
+//   source()            where the numbers are, and how elements are formed
 //   exist()             whether the thread's eight columns exist
-//   first(), second()   the addresses of the numbers of a pixel; second() is for elements that are
-//                       formed from two
-//   source()            what forms the elements, and its coefficients
+//   OffsetOf(pixel)     the place of their first number in source().first() and second()
+//   FillCoefficients()  the coefficients of these columns
 template <typename T, typename Columns, bool kForms>
 class ChunkLoader {
  public:
