@@ -13,8 +13,9 @@ sys.path.insert(0, str(ROOT / "scripts/gpu"))
 import issue_bound  # noqa: E402
 
 BIN = pathlib.Path()
-# What the networks need now. A number that rises needs a reason here.
-MOST_LAUNCHES = {"mobilenet_v2": 252, "ssd_mobilenet_v2": 428, "ssd_mobilenet_v1": 307}
+# What the networks need now. A number that rises needs a reason here. Since version 10 (kernels/cuda/NOTES.md) two kernels
+# write the images with eight channels, and the weights of some layers, which no longer fit beside a ring, are packed.
+MOST_LAUNCHES = {"mobilenet_v2": 255, "ssd_mobilenet_v2": 429, "ssd_mobilenet_v1": 307}
 
 
 class LaunchCountTest(unittest.TestCase):
