@@ -35,61 +35,37 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
-// The same for channels that are no multiple of 8: eight neighbours of a row of `padded`. They are
-// loaded together if dy has no batch norm, as in class predictors, else one by one.
-template <typename T>
+// Writes the elements that a source forms, of channels that are no multiple of 8, with zeros behind
+// those of each pixel. A thread writes eight neighbours, of which `row_vectors` make a pixel.
+template <typename T, typename Source>
 __global__ void __launch_bounds__(kWalkThreads)
-    PaddedGradientKernel(OutputGradientView<T> dy, const T* raw, int64_t vectors, int channels,
-                         Divisor row_vectors, T* out) {
+    PaddedKernel(Source source, int64_t vectors, Divisor row_vectors, T* out) {
+  const bool plain = source.plain();
+  const T* const second = source.second();
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t v = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; v < vectors; v += step) {
-    int first;
-    const int64_t row = row_vectors.Quotient(static_cast<int>(v), &first);
-    const int channel = first * 8, count = min(channels - channel, 8);
-    const int64_t offset = row * channels + channel;
-    Raw8<T> packed;
-    if (dy.norm.gamma == nullptr) {
-      packed = LoadRaw8(dy.dz + offset, count);
-    } else {
-      float values[8] = {};
-      for (int e = 0; e < count; ++e) {
-        const RawGradientCoefficients k = GradientCoefficients(dy, channel + e);
-        const float other = raw != nullptr ? ToFloat(raw[offset + e]) : 0.0f;
-        values[e] =
-            fmaf(ToFloat(dy.dz[offset + e]), k.dz_factor, fmaf(other, k.raw_factor, k.offset));
-      }
+    int place;
+    const int64_t row = row_vectors.Quotient(static_cast<int>(v), &place);
+    const int channel = place * 8, count = min(source.channels - channel, 8);
+    const int64_t offset = row * source.channels + channel;
+    Raw8<T> packed = LoadRaw8(source.first() + offset, count);
+    if (!plain) {
+      const Raw8<T> other = second != nullptr ? LoadRaw8(second + offset, count) : Raw8<T>{};
+      float k[Source::kCoefficients][8], values[8];
+      source.Coefficients8(channel, k);
+      source.Form8(packed, other, k, values);
       packed = Pack8<T>(values);
     }
     StoreRaw8(packed, out + v * 8);
   }
 }
 
-// The value of x with zeros behind the channels of each pixel: eight neighbours of a row of
-// `padded`. Plain numbers, as those of images, are loaded together.
-template <typename T>
-__global__ void __launch_bounds__(kWalkThreads)
-    PaddedValueKernel(LazyView<T> x, bool plain, int64_t vectors, int channels, Divisor row_vectors,
-                      T* out) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t v = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; v < vectors; v += step) {
-    int first;
-    const int64_t row = row_vectors.Quotient(static_cast<int>(v), &first);
-    const int channel = first * 8, count = min(channels - channel, 8);
-    const int64_t offset = row * channels + channel;
-    Raw8<T> packed;
-    if (plain) {
-      packed = LoadRaw8(x.raw + offset, count);
-    } else {
-      float values[8] = {};
-      for (int e = 0; e < count; ++e) {
-        const ScaleShift k = NormCoefficients(x.norm, channel + e);
-        values[e] = Clamp(ToFloat(x.raw[offset + e]) * k.scale + k.shift, x.bounds);
-        if (x.skip != nullptr) values[e] += ToFloat(x.skip[offset + e]);
-      }
-      packed = Pack8<T>(values);
-    }
-    StoreRaw8(packed, out + v * 8);
-  }
+template <typename T, typename Source>
+void LaunchPadded(Queue* queue, const char* name, const Source& source, int64_t rows, T* out) {
+  const int row_vectors = PaddedChannels(source.channels) / 8;
+  const int64_t vectors = rows * row_vectors;
+  Launch(queue, name, {WalkBlocks(*queue, vectors), kWalkThreads}, PaddedKernel<T, Source>, source,
+         vectors, Divisor(row_vectors), out);
 }
 
 template <typename T>
@@ -104,10 +80,8 @@ void LaunchOutputGradient(Queue* queue, const OutputGradientView<T>& dy, const S
            OutputGradientKernel<T>, dy, raw, vectors, channel_vectors, out);
     return;
   }
-  const int channels = static_cast<int>(shape.c), row_vectors = PaddedChannels(channels) / 8;
-  const int64_t vectors = shape.rows() * row_vectors;
-  Launch(queue, name, {WalkBlocks(*queue, vectors), kWalkThreads}, PaddedGradientKernel<T>, dy, raw,
-         vectors, channels, Divisor(row_vectors), out);
+  const GradientSource<T> source = {dy, static_cast<int>(shape.c)};
+  LaunchPadded(queue, name, source, shape.rows(), out);
 }
 
 int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -161,12 +135,9 @@ ValueSource<T> WritePlainValue(Queue* queue, const ConvolutionShape& shape, cons
   if (channels == padded) {
     plain.raw = FormValue(queue, shape, x, place);
   } else {
-    const LazyView<T> value = ValueView(x);
-    const int64_t vectors = shape.in.rows() * (padded / 8);
     T* const out = static_cast<T*>(place);
-    Launch(queue, "convolution_value", {WalkBlocks(*queue, vectors), kWalkThreads},
-           PaddedValueKernel<T>, value, ValueSource<T>{value, channels}.plain(), vectors, channels,
-           Divisor(padded / 8), out);
+    const ValueSource<T> source = {ValueView(x), channels};
+    LaunchPadded(queue, "convolution_value", source, shape.in.rows(), out);
     plain.raw = out;
   }
   return {plain, padded};

@@ -34,6 +34,16 @@ struct ValueSource {
       out[padded + c] = z.shift;
     }
   }
+  // The coefficients of eight channels from `channel` on; zeros beyond the last one.
+  __device__ __forceinline__ void Coefficients8(int channel, float k[kCoefficients][8]) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const ScaleShift z =
+          channel + e < channels ? NormCoefficients(x.norm, channel + e) : ScaleShift{0.0f, 0.0f};
+      k[0][e] = z.scale;
+      k[1][e] = z.shift;
+    }
+  }
   __device__ __forceinline__ const T* first() const { return x.raw; }
   PUSHPULL_HOST_DEVICE const T* second() const { return x.skip; }
   // Forms eight neighbours; `k` are their coefficients. `skip` is only read if second() is not
@@ -69,6 +79,17 @@ struct GradientSource {
       out[c] = k.dz_factor;
       out[padded + c] = k.raw_factor;
       out[2 * padded + c] = k.offset;
+    }
+  }
+  __device__ __forceinline__ void Coefficients8(int channel, float k[kCoefficients][8]) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const RawGradientCoefficients c = channel + e < channels
+                                            ? GradientCoefficients(dy, channel + e)
+                                            : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
+      k[0][e] = c.dz_factor;
+      k[1][e] = c.raw_factor;
+      k[2][e] = c.offset;
     }
   }
   __device__ __forceinline__ const T* first() const { return dy.dz; }

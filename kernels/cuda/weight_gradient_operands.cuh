@@ -41,7 +41,7 @@ struct ChunkPlace {
 //   source()            where the numbers are, and how elements are formed
 //   exist()             whether the thread's eight columns exist
 //   OffsetOf(pixel)     the place of their first number in source().first() and second()
-//   FillCoefficients()  the coefficients of these columns
+//   channel()           their first channel
 template <typename T, typename Columns, bool kForms>
 class ChunkLoader {
  public:
@@ -58,7 +58,7 @@ class ChunkLoader {
   template <typename Source>
   __device__ __forceinline__ ChunkLoader(const ConvolutionGeometry& geometry, const Source& source)
       : columns_(geometry, source) {
-    if constexpr (kForms) columns_.FillCoefficients(k_);
+    if constexpr (kForms) columns_.source().Coefficients8(columns_.channel(), k_);
   }
 
   // The vectors of a slot of the ring for each thread.
@@ -168,15 +168,7 @@ class ValueColumns {
 
   __device__ __forceinline__ const ValueSource<T>& source() const { return source_; }
   __device__ __forceinline__ bool exist() const { return kh_ < g_.kernel; }
-  __device__ __forceinline__ void FillCoefficients(float k[kCoefficients][8]) const {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const ScaleShift z =
-          exist() ? NormCoefficients(source_.x.norm, channel_ + e) : ScaleShift{0.0f, 0.0f};
-      k[0][e] = z.scale;
-      k[1][e] = z.shift;
-    }
-  }
+  __device__ __forceinline__ int channel() const { return channel_; }
   // The place of what the columns read for an output pixel; sets *present to false if that is
   // padding. If it is not present, the place is 0.
   __device__ __forceinline__ int64_t OffsetOf(int pixel, bool* present) const {
@@ -211,16 +203,7 @@ class GradientColumns {
 
   __device__ __forceinline__ const GradientSource<T>& source() const { return source_; }
   __device__ __forceinline__ bool exist() const { return column_ < source_.channels; }
-  __device__ __forceinline__ void FillCoefficients(float k[kCoefficients][8]) const {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const RawGradientCoefficients c = exist() ? GradientCoefficients(source_.dy, column_ + e)
-                                                : RawGradientCoefficients{0.0f, 0.0f, 0.0f};
-      k[0][e] = c.dz_factor;
-      k[1][e] = c.raw_factor;
-      k[2][e] = c.offset;
-    }
-  }
+  __device__ __forceinline__ int channel() const { return column_; }
   __device__ __forceinline__ int64_t OffsetOf(int pixel, const bool* present) const {
     return *present ? static_cast<int64_t>(pixel) * source_.channels + column_ : 0;
   }
