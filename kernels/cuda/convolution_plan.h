@@ -60,8 +60,8 @@ inline int WeightGradientReads(const ConvolutionShape& shape) {
   return CeilDivide(shape.kernel * shape.kernel * channels, kTileRows);
 }
 
-// The shared memory of a block from which on a device has room for wide tiles and all slots of a
-// ring: of the devices that this runs on, only those of capability 7.5 have less.
+// With so much shared memory for a block, a device has room for wide tiles and all slots of a ring.
+// Only devices of capability 7.5 have less.
 inline constexpr int kRoomyBytes = 96 * 1024;
 inline bool IsRoomy(const Queue& queue) { return queue.shared_bytes_limit >= kRoomyBytes; }
 inline int RingSlots(const Queue& queue) { return IsRoomy(queue) ? kRingSlots : 1; }

@@ -47,11 +47,8 @@ __device__ __forceinline__ void MultiplyFetchedChunks(int chunks, const Rows& ro
   }
 }
 
-// For rows that are formed from raw numbers: these come through a ring, some chunks ahead, also
-// those of the next tile, so that they are under way beside the epilogue.
-//
-//   chunk c:   wait until the raw numbers of c are there; form the chunk's elements; start the
-//              next copies into the same slot; barrier; multiply c
+// Where a block is in its ring. It goes from tile to tile, so that raw numbers of the next tile are
+// under way beside the epilogue.
 template <typename Rows>
 struct RingTurn {
   int slot = 0, tile = 0;
@@ -71,6 +68,11 @@ struct RingTurn {
   }
 };
 
+// This one is for rows that are formed from raw numbers, which come through a ring some chunks
+// ahead.
+//
+//   chunk c:   wait until the raw numbers of c are there; form the chunk's elements; start the
+//              next copies into the same slot; barrier; multiply c
 template <typename Memory, typename T, int kColumns, MatrixLayout kPanelLayout, typename Rows>
 __device__ __forceinline__ void MultiplyRingChunks(
     int chunks, int first_row, int end_row, const Rows& rows, const RawRing& ring,
@@ -92,8 +94,8 @@ __device__ __forceinline__ void MultiplyRingChunks(
   }
 }
 
-// For rows of plain numbers, which copies bring to their places: rows two chunks ahead, into three
-// tiles, and weights, which come from the L2 cache, one chunk ahead.
+// This one is for rows of plain numbers, which copies bring to their places: rows two chunks ahead,
+// into three tiles, and weights, which come from the L2 cache, one chunk ahead.
 //
 //   chunk c:   wait until rows c and weights c are there (rows c + 1 may be under way); barrier;
 //              start weights c + 1; start rows c + 2; multiply c

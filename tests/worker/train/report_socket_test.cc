@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// As long as the name of a real GPU, so that it does not fit into a string object.
+// This is as long as the name of a real GPU, so a string object keeps it in memory of its own.
 constexpr char kGpu[] = "GPU-5a3c0d1e-0123-4567-89ab-cdef01234567";
 
 class ReportSocketTest : public ::testing::Test {
