@@ -45,28 +45,39 @@ scripts/check_words.sh || fail "retired words, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 
 if [ $tidy = 1 ]; then
-  cmake --preset release > /dev/null || exit 1
-  # clang-tidy needs the generated headers and no other build outputs.
-  cmake --build build --target pushpull_protos pushpull_protos_grpc || exit 1
   checks=""
   if [ $changed = 1 ]; then
+    # The dev preset compiles each file by itself, so a missing include is an error here.
+    preset=dev build=build-dev
     checks='clang-analyzer-core.*,clang-analyzer-cplusplus.*,-clang-analyzer-cplusplus.NewDeleteLeaks'
-    mapfile -t units < <(git diff --name-only --diff-filter=d "$(git merge-base HEAD main)" -- '*.cc')
+    mapfile -t wanted < <(git diff --name-only --diff-filter=d "$(git merge-base HEAD main)" -- '*.cc')
   else
-    mapfile -t units < <(git ls-files -- 'common/*.cc' 'kernels/*.cc' 'ps_server/*.cc' 'worker/*.cc' 'scripts/*.cc')
+    # The release preset compiles several files as one: most of the time goes into headers, which are then read once.
+    preset=release build=build
+    mapfile -t wanted < <(git ls-files -- 'common/*.cc' 'kernels/*.cc' 'ps_server/*.cc' 'worker/*.cc' 'scripts/*.cc')
   fi
-  # Without a CUDA toolkit a few files are not built, and clang-tidy could not find their headers.
-  built=()
-  for unit in "${units[@]}"; do
-    if grep -qF "/$unit\"" build/compile_commands.json; then
-      built+=("$unit")
-    else
-      echo "lint: $unit is not built on this machine, so clang-tidy leaves it out"
-    fi
+  cmake --preset $preset > /dev/null || exit 1
+  # clang-tidy needs the generated headers and no other build outputs.
+  cmake --build $build --target pushpull_protos pushpull_protos_grpc || exit 1
+
+  # Which unit of the build compiles each file, as lines "FILE UNIT".
+  compiled=$(sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*\$|\1|p" $build/compile_commands.json | sort -u | while read -r unit; do
+    case "$unit" in
+      */Unity/*.cxx) sed -n "s|^#include \"$PWD/\(.*\)\"|\1 $unit|p" "$unit" ;;
+      *) echo "$unit $unit" ;;
+    esac
+  done)
+  units=()
+  for file in "${wanted[@]}"; do
+    mapfile -t found < <(sed -n "s|^$file ||p" <<< "$compiled")
+    # Without a CUDA toolkit a few files are not built, and clang-tidy could not find their headers.
+    [ ${#found[@]} -gt 0 ] || echo "lint: $file is not built on this machine, so clang-tidy leaves it out"
+    units+=("${found[@]}")
   done
-  if [ ${#built[@]} -gt 0 ]; then
-    echo "lint: clang-tidy over ${#built[@]} files"
-    printf '%s\n' "${built[@]}" | xargs -n 4 -P "$(nproc)" clang-tidy-14 -p build --quiet --checks="$checks" 2> /dev/null ||
+  if [ ${#units[@]} -gt 0 ]; then
+    mapfile -t units < <(printf '%s\n' "${units[@]}" | sort -u)
+    echo "lint: clang-tidy over ${#wanted[@]} files in ${#units[@]} units"
+    printf '%s\n' "${units[@]}" | xargs -n 1 -P "$(nproc)" clang-tidy-14 -p $build --quiet --checks="$checks" 2> /dev/null ||
       fail "clang-tidy, see above"
   fi
 fi

@@ -26,11 +26,10 @@
 
 #include "common/base/monotonic_wait.h"
 #include "common/base/status_macros.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 namespace {
-
-constexpr absl::string_view kUnixPrefix = "unix:";
 
 struct SocketAddress {
   sockaddr_storage storage = {};

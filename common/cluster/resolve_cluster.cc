@@ -17,7 +17,6 @@ namespace pushpull {
 namespace {
 
 constexpr char kDefault[] = "default";
-constexpr absl::string_view kUnixPrefix = "unix:";
 
 // Returns the value of the flags if there is one, otherwise that of the environment.
 template <typename T>

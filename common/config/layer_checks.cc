@@ -7,8 +7,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int kImageChannels = 3;
-
 void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const std::string& field,
                           int min_side, FieldChecker* checker) {
   checker->Between(field + ".max_dimension", resizer.max_dimension(), min_side, kMaxSide);

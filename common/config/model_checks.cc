@@ -23,7 +23,6 @@ constexpr int kMaxScalesPerOctave = 10;
 constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxPredictorKernel = 7;
 constexpr int kMaxAspectRatios = 100;
-constexpr int kImageChannels = 3;
 
 std::string Field(absl::string_view name) { return absl::StrCat("model.ssd.", name); }
 

@@ -15,7 +15,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxNameAttempts = 1000;
-constexpr size_t kFlushBytes = size_t{1} << 20;  // bounds memory: images are large
+constexpr size_t kMostBufferedBytes = size_t{1} << 20;  // bounds memory: images are large
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -66,7 +66,7 @@ void EventWriter::Add(event::Event event) {
   absl::MutexLock lock(&mutex_);
   if (closed_ || !status_.ok()) return;
   AppendRecord(event.SerializeAsString(), &buffer_);
-  if (buffer_.size() >= kFlushBytes) FlushLocked().IgnoreError();  // kept in status_
+  if (buffer_.size() >= kMostBufferedBytes) FlushLocked().IgnoreError();  // kept in status_
 }
 
 void EventWriter::AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars) {

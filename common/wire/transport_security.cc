@@ -25,7 +25,7 @@ absl::string_view HostOf(absl::string_view address) {
 }  // namespace
 
 bool IsLocalAddress(absl::string_view address) {
-  if (absl::StartsWith(address, "unix:")) return true;
+  if (absl::StartsWith(address, kUnixPrefix)) return true;
   const std::string host(HostOf(address));
   if (absl::EqualsIgnoreCase(host, "localhost")) return true;
   in_addr v4{};

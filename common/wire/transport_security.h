@@ -12,6 +12,9 @@
 
 namespace pushpull {
 
+// How the address of a Unix socket begins; its path follows.
+inline constexpr absl::string_view kUnixPrefix = "unix:";
+
 // Paths of PEM files. Flags and logs carry only the paths, never the contents.
 struct TlsFiles {
   std::string ca;    // the authorities whose certificates are accepted from peers

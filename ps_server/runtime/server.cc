@@ -33,7 +33,7 @@ constexpr absl::Duration kSecretPatience = absl::Seconds(10);
 
 absl::StatusOr<std::string> TaskAddress(const std::string& first, int index) {
   if (index == 0) return first;
-  if (absl::StartsWith(first, "unix:")) return absl::StrCat(first, ".", index);
+  if (absl::StartsWith(first, kUnixPrefix)) return absl::StrCat(first, ".", index);
   const size_t colon = first.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(first.substr(colon + 1), &port)) {

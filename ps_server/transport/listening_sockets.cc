@@ -24,8 +24,6 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::string_view kUnixPrefix = "unix:";
-
 struct HostPort {
   std::string host;
   std::string port;

@@ -16,7 +16,7 @@ namespace pushpull {
 namespace {
 
 // WriteContribution announces the contribution in parts of this size: 256 KiB.
-constexpr int64_t kPartElements = 64 * 1024;
+constexpr int64_t kAnnouncedElements = 64 * 1024;
 
 // Collects the results of a round's mini-batches.
 class RoundResult {
@@ -167,7 +167,7 @@ void LocalStepsSource::WriteContribution(absl::Span<const float> weights,
     const VariableSpec& variable = layout_->variables()[i];
     const int64_t begin = layout_->offset(i);
     for (int64_t end = begin + layout_->num_elements(i); end > begin;) {
-      const int64_t first = std::max(begin, end - kPartElements);
+      const int64_t first = std::max(begin, end - kAnnouncedElements);
       const float* const local = local_.weights;
       if (variable.frozen) {
         std::fill(gradient.begin() + first, gradient.begin() + end, 0.0f);
@@ -177,7 +177,7 @@ void LocalStepsSource::WriteContribution(absl::Span<const float> weights,
         for (int64_t k = first; k < end; ++k) gradient[k] = weights[k] - local[k];
       }
       end = first;
-      if (announced - first < kPartElements) continue;
+      if (announced - first < kAnnouncedElements) continue;
       announced = first;
       advance(announced);
     }

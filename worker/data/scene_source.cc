@@ -21,8 +21,9 @@ namespace {
 constexpr std::array<float, 3> kScales = {0.18f, 0.27f, 0.40f};
 constexpr float kScaleJitter = 0.15f;
 constexpr int kPlacingAttempts = 30;
-constexpr float kNoise = 12.0f;         // noise is uniform in [-kNoise, kNoise]
-constexpr float kMinContrast = 90.0f;   // least difference of object and background per channel
+constexpr float kSceneNoise = 12.0f;  // noise is uniform in [-kSceneNoise, kSceneNoise]
+constexpr float kMinObjectContrast =
+    90.0f;                              // least difference of object and background per channel
 constexpr float kVisibleCover = 0.25f;  // pixels with a smaller covered share are not in the box
 
 using Color = std::array<float, 3>;
@@ -30,7 +31,7 @@ using Color = std::array<float, 3>;
 Color DrawDarkOrLight(bool light, bool grey, CounterRandom* random) {
   Color color;
   for (float& value : color) {
-    const float shade = (127.5f - kMinContrast / 2) * random->NextFloat();
+    const float shade = (127.5f - kMinObjectContrast / 2) * random->NextFloat();
     value = light ? 255.0f - shade : shade;
   }
   if (grey) color[1] = color[2] = color[0];
@@ -64,12 +65,12 @@ std::vector<float> ScaleGlyph(const Image& glyph, int side) {
 }
 
 // The rectangle of the visible pixels of a scaled glyph.
-struct Extent {
+struct CoverExtent {
   int y_begin, y_end, x_begin, x_end;
 };
 
-std::optional<Extent> FindExtent(const std::vector<float>& cover, int side) {
-  Extent extent = {side, 0, side, 0};
+std::optional<CoverExtent> FindExtent(const std::vector<float>& cover, int side) {
+  CoverExtent extent = {side, 0, side, 0};
   for (int y = 0; y < side; ++y) {
     for (int x = 0; x < side; ++x) {
       if (cover[size_t{1} * y * side + x] < kVisibleCover) continue;
@@ -108,7 +109,7 @@ class ScenePainter {
     const int side = std::max(8, static_cast<int>(shorter * scale * jitter));
     const Color color = DrawDarkOrLight(light_objects_, grey(), &random_);
     const std::vector<float> cover = ScaleGlyph(glyph, side);
-    const std::optional<Extent> extent = FindExtent(cover, side);
+    const std::optional<CoverExtent> extent = FindExtent(cover, side);
     if (!extent.has_value()) return;
     for (int attempt = 0; attempt < kPlacingAttempts; ++attempt) {
       const int y = static_cast<int>(random_.NextBelow(options_.height - side + 1));
@@ -136,7 +137,7 @@ class ScenePainter {
     uint32_t word = 0;
     for (size_t i = 0; i < canvas_.size(); ++i) {
       word = i % 4 == 0 ? random_.NextUint32() : word >> 8;
-      const float noise = (static_cast<float>(word & 0xff) - 127.5f) * (kNoise / 127.5f);
+      const float noise = (static_cast<float>(word & 0xff) - 127.5f) * (kSceneNoise / 127.5f);
       image->pixels[i] = static_cast<uint8_t>(std::clamp(canvas_[i] + noise + 0.5f, 0.0f, 255.0f));
     }
   }

@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-std::string DescribePreprocessing(const NetworkSpec& network) {
+std::string PreprocessingSentence(const NetworkSpec& network) {
   const FeatureShape& input = network.input;
   const std::string size = absl::StrCat(input.height, "x", input.width);
   const std::string source = " (source = out * in_size / out_size), ";
@@ -36,7 +36,7 @@ std::map<std::string, std::string> DescribeModel(const InferenceModel& model) {
           {"run_id", model.run_id},
           {"num_classes", absl::StrCat(model.network.num_classes)},
           {"input", absl::StrCat(input.height, "x", input.width, "x", input.channels)},
-          {"preprocessing", DescribePreprocessing(model.network)}};
+          {"preprocessing", PreprocessingSentence(model.network)}};
 }
 
 }  // namespace pushpull

@@ -17,7 +17,6 @@ using Integers = std::vector<int64_t>;
 
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kNotKept = -kLargest;  // replaces the score of a box that is no detection
-constexpr int64_t kFloat = onnx::TensorProto::FLOAT;
 
 class DetectionNodes {
  public:
@@ -160,7 +159,7 @@ class DetectionNodes {
 
   // Reduces booleans [N, A, any] to [N, 1, A] with a logical and.
   std::string AllOf(const std::string& name, const std::string& values) {
-    const std::string numbers = Node("Cast", name + "_numbers", {values}, {{"to", kFloat}});
+    const std::string numbers = Node("Cast", name + "_numbers", {values}, {{"to", kOnnxFloat}});
     const std::string least = Node("ReduceMin", name + "_least", {numbers},
                                    {{"axes", Integers{2}}, {"keepdims", int64_t{1}}});
     const std::string row =
@@ -224,9 +223,9 @@ class DetectionNodes {
     Output("Where", "detection_boxes", {valid_box, boxes, zero},
            {"N", rows, int64_t{kBoxCodeSize}});
     Output("Where", "detection_scores", {valid, top[0], zero}, {"N", rows});
-    const std::string labels = Node("Cast", "label_numbers", {label}, {{"to", kFloat}});
+    const std::string labels = Node("Cast", "label_numbers", {label}, {{"to", kOnnxFloat}});
     Output("Add", "detection_classes", {labels, Float("one", 1)}, {"N", rows});
-    const std::string counted = Node("Cast", "detection_counts", {valid}, {{"to", kFloat}});
+    const std::string counted = Node("Cast", "detection_counts", {valid}, {{"to", kOnnxFloat}});
     Output("ReduceSum", "num_detections", {counted, Ints("row_axis", {1})}, {"N"},
            {{"keepdims", int64_t{0}}});
   }

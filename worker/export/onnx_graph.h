@@ -19,6 +19,9 @@ namespace pushpull {
 // The size of a dimension, or a name for a size that is known only when the model runs.
 using OnnxDimension = std::variant<int64_t, std::string>;
 
+// onnx::TensorProto::FLOAT as the value of an attribute.
+inline constexpr int64_t kOnnxFloat = onnx::TensorProto::FLOAT;
+
 struct OnnxAttribute {
   std::string name;
   std::variant<int64_t, float, std::string, std::vector<int64_t>> value;

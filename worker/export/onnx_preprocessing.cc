@@ -13,7 +13,6 @@ using Integers = std::vector<int64_t>;
 
 constexpr float kScale = 2.0f / 255.0f;
 constexpr float kOffset = 1.0f;
-constexpr int64_t kFloat = onnx::TensorProto::FLOAT;
 constexpr int64_t kInt64 = onnx::TensorProto::INT64;
 
 class PreprocessingNodes {
@@ -25,7 +24,7 @@ class PreprocessingNodes {
     const FeatureShape& input = network_.input;
     const std::string image =
         graph_.AddInput(name, onnx::TensorProto::UINT8, {"N", "H", "W", int64_t{input.channels}});
-    const std::string numbers = Node("Cast", "numbers", {image}, {{"to", kFloat}});
+    const std::string numbers = Node("Cast", "numbers", {image}, {{"to", kOnnxFloat}});
     const std::string planes =
         Node("Transpose", "planes", {numbers}, {{"perm", Integers{0, 3, 1, 2}}});
     const std::string shape = Node("Shape", "shape", {planes});
@@ -59,7 +58,7 @@ class PreprocessingNodes {
   std::string AddScaledSize(const AspectRatioResize& resize, const std::string& shape) {
     const std::string image = Node(
         "Slice", "image_shape", {shape, Ints("height_axis", {2}), Ints("behind_width_axis", {4})});
-    const std::string size = Node("Cast", "image_size", {image}, {{"to", kFloat}});
+    const std::string size = Node("Cast", "image_size", {image}, {{"to", kOnnxFloat}});
     const std::vector<OnnxAttribute> of_both = {{"axes", Integers{0}}, {"keepdims", int64_t{1}}};
     const std::string shorter = Node("ReduceMin", "shorter_side", {size}, of_both);
     const std::string longer = Node("ReduceMax", "longer_side", {size}, of_both);

@@ -8,7 +8,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kObjectsPerSample = 16;  // average that the initial buffer has room for
 
 }  // namespace

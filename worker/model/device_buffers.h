@@ -16,6 +16,8 @@
 
 namespace pushpull {
 
+inline constexpr int64_t kFloatBytes = sizeof(float);
+
 // Sizes of the buffers in bytes.
 struct DeviceBufferSizes {
   int64_t variables = 0;

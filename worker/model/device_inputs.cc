@@ -8,12 +8,6 @@
 #include "kernels/bfloat16.h"
 
 namespace pushpull {
-namespace {
-
-constexpr int64_t kFloatBytes = sizeof(float);
-
-}  // namespace
-
 template <typename T>
 DeviceInputs<T>::DeviceInputs(const NetworkSpec* spec, const RunnerOptions* options, Device* device,
                               Operators<T>* operators, DeviceBuffers* buffers)

@@ -19,7 +19,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
 // The granularity of a GPU's memory allocations.
 constexpr int64_t kBlockBytes = int64_t{2} << 20;
 

@@ -17,7 +17,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int kFirstLevel = 2;  // of Backbone::levels
+constexpr int kFirstBackboneLevel = 2;  // of Backbone::levels
 constexpr int kLastLevel = 5;
 
 using Extractor = config::SsdFeatureExtractor;
@@ -70,7 +70,7 @@ class MapBuilder {
     std::vector<int> maps(levels);
     int top_down = Node::kImage;
     for (int i = levels - 1; i >= 0; --i) {
-      const int map = backbone.levels[fpn.min_level() - kFirstLevel + i];
+      const int map = backbone.levels[fpn.min_level() - kFirstBackboneLevel + i];
       const int projection = builder_.AddBiased(
           {absl::StrCat(scope, "/projection_", i + 1), map, 1, 1, depth}, hyperparams_);
       if (i == levels - 1) {

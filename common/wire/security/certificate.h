@@ -2,6 +2,7 @@
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_CERTIFICATE_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_CERTIFICATE_H_
 
+#include <openssl/bio.h>
 #include <openssl/x509.h>
 
 #include <memory>
@@ -18,6 +19,10 @@
 namespace pushpull {
 
 enum class TlsSide { kServer, kClient };
+
+struct FreeBio {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
 
 // Move-only. Not thread-safe: OpenSSL caches parsed extensions even in const functions.
 class Certificate {

@@ -31,9 +31,6 @@ absl::Status InFile(absl::string_view what, const std::string& path, const absl:
 struct FreeKey {
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
 };
-struct FreeBio {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-};
 struct FreeStore {
   void operator()(X509_STORE* store) const { X509_STORE_free(store); }
 };

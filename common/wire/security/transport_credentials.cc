@@ -115,8 +115,8 @@ class MutualTls final : public TransportCredentials {
   const std::optional<PeerIdentity>& identity() const override { return identity_; }
 
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(const std::string& address) const override {
-    const auto hosts = absl::StartsWith(address, "unix:") ? ConnectionVerifier::Hosts::kIgnored
-                                                          : ConnectionVerifier::Hosts::kChecked;
+    const auto hosts = absl::StartsWith(address, kUnixPrefix) ? ConnectionVerifier::Hosts::kIgnored
+                                                              : ConnectionVerifier::Hosts::kChecked;
     tls::TlsChannelCredentialsOptions options;
     options.set_verify_server_certs(true);
     Complete(TlsSide::kServer, hosts, &options);

@@ -10,7 +10,7 @@ namespace pushpull {
 namespace {
 
 // Returns the problems of a generator with two layers and the fields of `text`.
-std::vector<ConfigProblem> Problems(const std::string& text) {
+std::vector<ConfigProblem> AnchorProblems(const std::string& text) {
   config::SsdAnchorGenerator anchors;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "num_layers: 2 aspect_ratios: 1 " + text, &anchors))
@@ -28,7 +28,7 @@ TEST(AnchorChecksTest, AcceptsStridesAndOffsetsForEachLayer) {
            "height_stride: [1, 32] width_stride: [8, 16] height_offset: [0, 0] width_offset: [4, "
            "8]",
        }) {
-    EXPECT_EQ(Problems(good).size(), 0u) << good;
+    EXPECT_EQ(AnchorProblems(good).size(), 0u) << good;
   }
 }
 
@@ -50,7 +50,7 @@ TEST(AnchorChecksTest, NamesTheFieldThatIsWrong) {
            Case{"height_offset: [8, -1] width_offset: [8, 16]", "anchors.height_offset"},
            Case{"height_offset: [8, 16] width_offset: [8, 4097]", "anchors.width_offset"},
        }) {
-    const std::vector<ConfigProblem> problems = Problems(bad.text);
+    const std::vector<ConfigProblem> problems = AnchorProblems(bad.text);
     ASSERT_EQ(problems.size(), 1u) << bad.text;
     EXPECT_EQ(problems[0].field, bad.field) << bad.text;
   }

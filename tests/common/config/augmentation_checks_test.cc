@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-std::vector<ConfigProblem> Problems(const std::string& fixed_aspect_ratio) {
+std::vector<ConfigProblem> CropProblems(const std::string& fixed_aspect_ratio) {
   config::TrainConfig train;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       absl::StrCat("data_augmentation_options { ssd_random_crop_fixed_aspect_ratio { ",
@@ -27,7 +27,7 @@ std::vector<ConfigProblem> Problems(const std::string& fixed_aspect_ratio) {
 TEST(AugmentationChecksTest, AcceptsCropsOfAFixedAspectRatio) {
   for (const char* good :
        {"", "aspect_ratio: 0.1", "aspect_ratio: 3 operations { max_area: 1 overlap_thresh: 1 }"}) {
-    EXPECT_TRUE(Problems(good).empty()) << good;
+    EXPECT_TRUE(CropProblems(good).empty()) << good;
   }
 }
 
@@ -46,7 +46,7 @@ TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
            Case{"operations { max_area: 1 overlap_thresh: -0.1 }", "operations[0].overlap_thresh"},
            Case{"operations { max_area: 1 random_coef: nan }", "operations[0].random_coef"},
        }) {
-    const std::vector<ConfigProblem> problems = Problems(bad.text);
+    const std::vector<ConfigProblem> problems = CropProblems(bad.text);
     ASSERT_EQ(problems.size(), 1u) << bad.text;
     EXPECT_EQ(problems[0].field, absl::StrCat("train_config.data_augmentation_options[0]."
                                               "ssd_random_crop_fixed_aspect_ratio.",

@@ -25,7 +25,7 @@ constexpr char kGood[] = R"(
 )";
 
 // Returns the problems of kGood with `patch` merged over it.
-std::string Problems(const std::string& patch, bool external_models = true) {
+std::string ExternalProblems(const std::string& patch, bool external_models = true) {
   config::TrainEvalPipelineConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGood, &config));
   EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(patch, &config)) << patch;
@@ -35,14 +35,16 @@ std::string Problems(const std::string& patch, bool external_models = true) {
 }
 
 TEST(ExternalChecksTest, NeedsAnOptimizerOnly) {
-  EXPECT_EQ(Problems(""), "");
-  EXPECT_EQ(Problems("train_input_reader { num_epochs: 3 }"), "");
-  EXPECT_EQ(Problems("train_config { freeze_variables: 'encoder' bias_grad_multiplier: 2 }"), "");
+  EXPECT_EQ(ExternalProblems(""), "");
+  EXPECT_EQ(ExternalProblems("train_input_reader { num_epochs: 3 }"), "");
+  EXPECT_EQ(
+      ExternalProblems("train_config { freeze_variables: 'encoder' bias_grad_multiplier: 2 }"), "");
 }
 
 TEST(ExternalChecksTest, RefusesWhatTheServerCannotUse) {
   const auto expect = [](const std::string& patch, const std::string& field) {
-    EXPECT_THAT(Problems(patch), AllOf(HasSubstr("1 problem"), HasSubstr(field + ": expected ")));
+    EXPECT_THAT(ExternalProblems(patch),
+                AllOf(HasSubstr("1 problem"), HasSubstr(field + ": expected ")));
   };
   expect("train_input_reader { synthetic_input_reader {} }",
          "train_input_reader.synthetic_input_reader");
@@ -57,13 +59,14 @@ TEST(ExternalChecksTest, RefusesWhatTheServerCannotUse) {
 }
 
 TEST(ExternalChecksTest, TheChecksOfOtherFieldsRemain) {
-  EXPECT_THAT(Problems("train_config { batch_size: 0 }"), HasSubstr("train_config.batch_size"));
-  EXPECT_THAT(Problems("train_config { freeze_variables: '(' }"),
+  EXPECT_THAT(ExternalProblems("train_config { batch_size: 0 }"),
+              HasSubstr("train_config.batch_size"));
+  EXPECT_THAT(ExternalProblems("train_config { freeze_variables: '(' }"),
               HasSubstr("train_config.freeze_variables[0]"));
 }
 
 TEST(ExternalChecksTest, AProgramThatHasToKnowTheNetworkSaysSo) {
-  const std::string problems = Problems("train_config { batch_size: 0 }", false);
+  const std::string problems = ExternalProblems("train_config { batch_size: 0 }", false);
   EXPECT_THAT(problems, AllOf(HasSubstr("external { name: \"toy\" }"), HasSubstr("client library"),
                               Not(HasSubstr("batch_size"))))
       << "one sentence, whatever else is wrong";

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr char kRate[] = "learning_rate { constant_learning_rate { learning_rate: 0.5 } }";
+constexpr char kConstantRate[] = "learning_rate { constant_learning_rate { learning_rate: 0.5 } }";
 
 // Returns one line per problem.
 std::string Lines(const FieldChecker& checker) {
@@ -51,7 +51,7 @@ void ExpectRateError(const std::string& text, const std::string& message) {
 
 TEST(OptimizerChecksTest, OptimizersThatExcludeClippingRefuseIt) {
   for (const auto* const field : OptimizerFields()) {
-    const std::string rule = "optimizer { " + field->name() + " { " + kRate + " } }";
+    const std::string rule = "optimizer { " + field->name() + " { " + kConstantRate + " } }";
     for (const std::string clipping :
          {"gradient_clipping_by_norm", "gradient_clipping_by_global_norm"}) {
       const std::string refusal =
@@ -85,7 +85,8 @@ TEST(OptimizerChecksTest, ErrorsNameTheField) {
           "train_config.optimizer.adam_optimizer.learning_rate: expected constant_learning_rate"));
   const auto with = [](const std::string& optimizer, const std::string& fields,
                        const std::string& rest = "") {
-    return Problems("optimizer { " + optimizer + " { " + fields + " " + kRate + " } } " + rest);
+    return Problems("optimizer { " + optimizer + " { " + fields + " " + kConstantRate + " } } " +
+                    rest);
   };
   EXPECT_THAT(with("momentum_optimizer", "momentum_optimizer_value: 1"),
               HasSubstr("momentum_optimizer.momentum_optimizer_value: expected a number from 0 to "
@@ -107,15 +108,15 @@ TEST(OptimizerChecksTest, ErrorsNameTheField) {
                    "gradient_clipping_by_norm: 1 gradient_clipping_by_global_norm: 2"),
               HasSubstr("expected one kind of clipping"));
   EXPECT_THAT(
-      Problems(std::string("optimizer { moving_average_decay: 1 adam_optimizer { ") + kRate +
-               " } }"),
+      Problems(std::string("optimizer { moving_average_decay: 1 adam_optimizer { ") +
+               kConstantRate + " } }"),
       HasSubstr("train_config.optimizer.moving_average_decay: expected a number from 0 to below 1, "
                 "got 1"));
 }
 
 TEST(OptimizerChecksTest, LocalStepsAndTheirOuterOptimizer) {
   const auto problems = [](const std::string& text) {
-    return Problems(std::string("optimizer { adam_optimizer { ") + kRate + " } } " + text);
+    return Problems(std::string("optimizer { adam_optimizer { ") + kConstantRate + " } } " + text);
   };
   EXPECT_EQ(problems("local_steps: 1"), "");
   EXPECT_EQ(problems("local_steps: 64"), "");

@@ -127,7 +127,7 @@ TEST_P(BadPatchTest, CausesOneProblemThatNamesTheField) {
       "ssd_random_crop_pad { operations { max_area: 1 min_aspect_ratio: 1 " \
       "max_aspect_ratio: 1 " text " } }")
 constexpr char kAugmentation[] = "train_config.data_augmentation_options[0]";
-constexpr char kRate[] = "train_config.optimizer.adam_optimizer.learning_rate.";
+constexpr char kRateField[] = "train_config.optimizer.adam_optimizer.learning_rate.";
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadPatchTest,
@@ -297,9 +297,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{"graph_rewriter {}", "graph_rewriter"}));
 
 TEST(ValidateConfigTest, ChecksSchedules) {
-  EXPECT_THAT(Problems(Good(ADAM_RATE("constant_learning_rate { learning_rate: -1 }"))),
-              HasSubstr(absl::StrCat(
-                  kRate, "constant_learning_rate.learning_rate: expected a number of at least 0")));
+  EXPECT_THAT(
+      Problems(Good(ADAM_RATE("constant_learning_rate { learning_rate: -1 }"))),
+      HasSubstr(absl::StrCat(
+          kRateField, "constant_learning_rate.learning_rate: expected a number of at least 0")));
   const std::string manual = Problems(
       Good(ADAM_RATE("manual_step_learning_rate { schedule { step: 0 } schedule { step: 9 } "
                      "schedule { step: 9 } schedule { step: 10 } }")));

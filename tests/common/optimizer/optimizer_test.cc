@@ -12,11 +12,11 @@
 namespace pushpull {
 namespace {
 
-constexpr char kRate[] = "learning_rate { constant_learning_rate { learning_rate: 0.5 } }";
+constexpr char kHalfRate[] = "learning_rate { constant_learning_rate { learning_rate: 0.5 } }";
 
 TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
   const OptimizerSpec rms =
-      MakeOptimizer(std::string("optimizer { rms_prop_optimizer { ") + kRate + " } }");
+      MakeOptimizer(std::string("optimizer { rms_prop_optimizer { ") + kHalfRate + " } }");
   EXPECT_EQ(rms.learning_rate.At(0), 0.5f);
   EXPECT_TRUE(rms.has_ema);
   EXPECT_FLOAT_EQ(rms.ema_decay, 0.9999f);
@@ -26,20 +26,20 @@ TEST(OptimizerTest, ReadsTheSettingsThatAllRulesShare) {
   const OptimizerSpec adam = MakeOptimizer(
       std::string("gradient_clipping_by_norm: 10 optimizer { use_moving_average: false "
                   "adam_optimizer { ") +
-      kRate + " } }");
+      kHalfRate + " } }");
   EXPECT_FALSE(adam.has_ema);
   EXPECT_EQ(adam.clipping, ClippingKind::kPerTensor);
   EXPECT_EQ(adam.clip_norm, 10.0);
   EXPECT_TRUE(adam.measures_norms());
 
   const OptimizerSpec momentum = MakeOptimizer(
-      std::string("gradient_clipping_by_global_norm: 2 optimizer { momentum_optimizer { ") + kRate +
-      " } }");
+      std::string("gradient_clipping_by_global_norm: 2 optimizer { momentum_optimizer { ") +
+      kHalfRate + " } }");
   EXPECT_EQ(momentum.clipping, ClippingKind::kGlobal);
 }
 
 TEST(OptimizerTest, TheDecayOfTheMovingAverageBeginsLowWithWarmup) {
-  const std::string rule = std::string("momentum_optimizer { ") + kRate + " }";
+  const std::string rule = std::string("momentum_optimizer { ") + kHalfRate + " }";
   const OptimizerSpec constant =
       MakeOptimizer("optimizer { moving_average_decay: 0.75 " + rule + " }");
   EXPECT_EQ(constant.EmaDecayAt(1), 0.75);
@@ -90,7 +90,7 @@ TEST(OptimizerTest, DefaultsMatchTensorFlowAndPyTorch) {
 // Validation of the config and Rule::needs_norms must agree.
 TEST(OptimizerTest, OnlyRulesThatNeedNormsExcludeClipping) {
   for (const auto* const field : OptimizerFields()) {
-    const std::string rule = "optimizer { " + field->name() + " { " + kRate + " } }";
+    const std::string rule = "optimizer { " + field->name() + " { " + kHalfRate + " } }";
     EXPECT_EQ(field->options().GetExtension(config::excludes_clipping),
               MakeOptimizer(rule).rule->needs_norms())
         << rule;
@@ -102,7 +102,7 @@ TEST(OptimizerTest, LocalStepsDivideTheSettingsBetweenClonesAndServer) {
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       std::string("gradient_clipping_by_norm: 3 local_steps: 8 optimizer { "
                   "moving_average_decay: 0.5 adam_optimizer { ") +
-          kRate + " } } outer_optimizer { learning_rate: 0.75 momentum: 0.5 }",
+          kHalfRate + " } } outer_optimizer { learning_rate: 0.75 momentum: 0.5 }",
       &config));
   EXPECT_TRUE(HasLocalSteps(config));
   const OptimizerSpec server(config);
@@ -124,7 +124,7 @@ TEST(OptimizerTest, LocalStepsDivideTheSettingsBetweenClonesAndServer) {
 TEST(OptimizerTest, TheOuterOptimizerChoosesItsRule) {
   const auto slots = [](const std::string& outer) {
     const OptimizerSpec spec = MakeOptimizer(
-        std::string("local_steps: 2 optimizer { adam_optimizer { ") + kRate + " } } " + outer);
+        std::string("local_steps: 2 optimizer { adam_optimizer { ") + kHalfRate + " } } " + outer);
     std::string names;
     for (const SlotSpec& slot : spec.rule->slots()) names += std::string(slot.name) + " ";
     return names;

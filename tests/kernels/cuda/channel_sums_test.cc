@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "common/base/random.h"
+#include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/device_fixture.h"
 #include "tests/testkit/kernels/compare.h"
 
@@ -16,19 +16,12 @@ namespace {
 constexpr int64_t kParts[] = {1, 2, 5, 33, 700};
 constexpr int64_t kSizes[] = {1, 31, 300};
 
-std::vector<float> Normal(int64_t count, uint64_t stream, double offset = 0) {
-  CounterRandom random(12, stream);
-  std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(offset + random.NextNormal());
-  return values;
-}
-
 using ChannelSums = DeviceFixture<testing::Test>;
 
 TEST_F(ChannelSums, AddsPartsUpWithMoreThanFloatPrecision) {
   for (const int64_t parts : kParts) {
     for (const int64_t size : kSizes) {
-      const std::vector<float> values = Normal(parts * size, 1, 1000);
+      const std::vector<float> values = RandomNumbers<float>(parts * size, 1, 1.0, 1000);
       std::vector<double> expected(size);
       for (int64_t i = 0; i < parts * size; ++i) expected[i % size] += values[i];
       const Operand<float> in(memory(), values), out(memory(), size);
@@ -41,8 +34,9 @@ TEST_F(ChannelSums, AddsPartsUpWithMoreThanFloatPrecision) {
 TEST_F(ChannelSums, NormGradientsAreScaledSums) {
   for (const int64_t parts : kParts) {
     for (const int64_t channels : kSizes) {
-      const std::vector<float> pairs = Normal(parts * 2 * channels, 3, 2), gamma(channels, 3.0f),
-                               variance = Normal(channels, 4, 9);
+      const std::vector<float> pairs = RandomNumbers<float>(parts * 2 * channels, 3, 1.0, 2),
+                               gamma(channels, 3.0f),
+                               variance = RandomNumbers<float>(channels, 4, 1.0, 9);
       std::vector<double> dbeta(channels), dgamma(channels);
       for (int64_t p = 0; p < parts; ++p) {
         for (int64_t c = 0; c < channels; ++c) {
@@ -67,8 +61,9 @@ TEST_F(ChannelSums, NormGradientsAreScaledSums) {
 // Sums of different sizes and numbers of parts, which share one launch.
 TEST_F(ChannelSums, CombinesAllGradientsOfAnOperator) {
   constexpr int64_t kChannels = 40, kWeights = 1000, kBiases = 3;
-  const std::vector<float> pairs = Normal(5 * 2 * kChannels, 5), weights = Normal(9 * kWeights, 6),
-                           biases = Normal(100 * kBiases, 7), ones(kChannels, 1.0f);
+  const std::vector<float> pairs = RandomNumbers<float>(5 * 2 * kChannels, 5),
+                           weights = RandomNumbers<float>(9 * kWeights, 6),
+                           biases = RandomNumbers<float>(100 * kBiases, 7), ones(kChannels, 1.0f);
   std::vector<double> dbeta(kChannels), dgamma(kChannels), dweights(kWeights), dbiases(kBiases);
   for (int64_t p = 0; p < 5; ++p) {
     for (int64_t c = 0; c < kChannels; ++c) {

@@ -9,20 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "common/base/random.h"
 #include "kernels/cuda/depthwise_plan.h"
+#include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/device_fixture.h"
 #include "tests/testkit/kernels/compare.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
-
-std::vector<float> Normal(int64_t count, uint64_t stream) {
-  CounterRandom random(11, stream);
-  std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(random.NextNormal());
-  return values;
-}
 
 class Depthwise : public DeviceFixture<testing::Test> {
  protected:
@@ -32,12 +25,13 @@ class Depthwise : public DeviceFixture<testing::Test> {
 
   // Runs forward and backward with batch norm and ReLU6 before the convolution.
   Outputs Run(const ConvolutionShape& shape, const std::vector<float>& raw) {
-    const Operand<float> x_raw(memory(), raw), weights(memory(), Normal(9 * shape.in.c, 1)),
+    const Operand<float> x_raw(memory(), raw),
+        weights(memory(), RandomNumbers<float>(9 * shape.in.c, 1)),
         gamma(memory(), std::vector<float>(shape.in.c, 1.25f)),
         beta(memory(), std::vector<float>(shape.in.c, 0.5f)),
         in_mean(memory(), std::vector<float>(shape.in.c, 0.25f)),
         in_variance(memory(), std::vector<float>(shape.in.c, 2.0f)),
-        dz(memory(), Normal(shape.out().size(), 2)), y(memory(), shape.out().size()),
+        dz(memory(), RandomNumbers<float>(shape.out().size(), 2)), y(memory(), shape.out().size()),
         mean(memory(), shape.in.c), variance(memory(), shape.in.c),
         dweights(memory(), 9 * shape.in.c), dx(memory(), shape.in.size()),
         dbeta(memory(), shape.in.c), dgamma(memory(), shape.in.c);
@@ -80,7 +74,7 @@ TEST_F(Depthwise, FewBlocksWithManyTilesGiveTheSameResult) {
   for (const int stride : {1, 2}) {
     for (const Shape& in : {Shape{3, 30, 31, 40}, Shape{40, 5, 6, 8}, Shape{2, 9, 9, 13}}) {
       const ConvolutionShape shape = SameConvolution(in, in.c, 3, stride);
-      const std::vector<float> raw = Normal(in.size(), 3);
+      const std::vector<float> raw = RandomNumbers<float>(in.size(), 3);
       queue()->multiprocessors = 64;
       const Outputs many = Run(shape, raw);
       queue()->multiprocessors = 1;
@@ -132,7 +126,7 @@ TEST_F(Depthwise, StatisticsAreOfTheRoundedOutput) {
 TEST_F(Depthwise, ANanReachesExactlyTheOutputsAroundIt) {
   for (const int64_t channels : {8, 5}) {
     const ConvolutionShape shape = SameConvolution({1, 6, 6, channels}, channels, 3, 1);
-    std::vector<float> raw = Normal(shape.in.size(), 4);
+    std::vector<float> raw = RandomNumbers<float>(shape.in.size(), 4);
     raw[(2 * 6 + 3) * channels + 1] = std::numeric_limits<float>::quiet_NaN();
     const std::vector<float> y = Run(shape, raw).y;
     for (int64_t i = 0; i < shape.in.size(); ++i) {
@@ -146,9 +140,10 @@ TEST_F(Depthwise, ANanReachesExactlyTheOutputsAroundIt) {
 TEST_F(Depthwise, TheAddedGradientMayShareTheResultsMemory) {
   for (const int64_t channels : {16, 6}) {
     const ConvolutionShape shape = SameConvolution({2, 7, 8, channels}, channels, 3, 2);
-    const Operand<float> raw(memory(), Normal(shape.in.size(), 5)),
-        weights(memory(), Normal(9 * channels, 6)), dz(memory(), Normal(shape.out().size(), 7)),
-        add(memory(), Normal(shape.in.size(), 8)), dx(memory(), shape.in.size()),
+    const Operand<float> raw(memory(), RandomNumbers<float>(shape.in.size(), 5)),
+        weights(memory(), RandomNumbers<float>(9 * channels, 6)),
+        dz(memory(), RandomNumbers<float>(shape.out().size(), 7)),
+        add(memory(), RandomNumbers<float>(shape.in.size(), 8)), dx(memory(), shape.in.size()),
         dweights(memory(), 9 * channels);
     const GuardedBlock workspace(memory(), DepthwiseWorkspaceBytes(*queue(), shape));
     const Lazy<float> x{shape.in, raw.data(), nullptr, Activation::kRelu, nullptr, nullptr};

@@ -15,7 +15,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int kClasses = 3;
+constexpr int kGoldenClasses = 3;
 
 std::vector<double> Noise(size_t count, int seed, double amplitude) {
   std::vector<double> values(count);
@@ -37,7 +37,7 @@ void RunSerially(int64_t count, absl::FunctionRef<void(int64_t)> body) {
 
 DetectionSpec MakeSpec() {
   DetectionSpec spec;
-  spec.num_classes = kClasses;
+  spec.num_classes = kGoldenClasses;
   auto& anchors = spec.anchors.emplace<SsdAnchorSpec>();
   anchors.num_layers = 3;
   anchors.aspect_ratios = {1.0f, 2.0f, 0.5f};
@@ -135,11 +135,11 @@ class DetectionGoldenTest : public testing::Test {
     DetectionSpec spec = MakeSpec();
     ApplySettings(golden["settings"], &spec);
     const size_t codes_size = objects_.size() * anchors_.size() * 4;
-    const size_t scores_size = objects_.size() * anchors_.size() * (kClasses + 1);
+    const size_t scores_size = objects_.size() * anchors_.size() * (kGoldenClasses + 1);
     const std::vector<double> codes = Noise(codes_size, 1, 2.0);
     const std::vector<double> scores = Noise(scores_size, 2, 3.0);
     const std::vector<size_t> code_places = PlacesByHead(spec, 4);
-    const std::vector<size_t> score_places = PlacesByHead(spec, kClasses + 1);
+    const std::vector<size_t> score_places = PlacesByHead(spec, kGoldenClasses + 1);
     std::vector<T> typed_codes, typed_scores;
     for (const size_t place : code_places) typed_codes.push_back(static_cast<T>(codes[place]));
     for (const size_t place : score_places) typed_scores.push_back(static_cast<T>(scores[place]));
@@ -149,8 +149,8 @@ class DetectionGoldenTest : public testing::Test {
     int64_t rows = 0;
     for (const DetectionHead& head : spec.heads) {
       heads.push_back({head.num_anchors(), typed_codes.data() + rows * 4,
-                       typed_scores.data() + rows * (kClasses + 1), dcodes.data() + rows * 4,
-                       dscores.data() + rows * (kClasses + 1)});
+                       typed_scores.data() + rows * (kGoldenClasses + 1), dcodes.data() + rows * 4,
+                       dscores.data() + rows * (kGoldenClasses + 1)});
       rows += head.num_anchors() * static_cast<int64_t>(objects_.size());
     }
     SsdLossArguments<T> arguments;
@@ -232,7 +232,7 @@ TEST_F(DetectionGoldenTest, LossesAndGradientsEqualTheReferenceInFloat) {
 
 TEST_F(DetectionGoldenTest, PostProcessingEqualsTheReference) {
   const std::vector<double> codes = Noise(anchors_.size() * 4, 6, 2.0);
-  const std::vector<double> scores = Noise(anchors_.size() * (kClasses + 1), 7, 3.0);
+  const std::vector<double> scores = Noise(anchors_.size() * (kGoldenClasses + 1), 7, 3.0);
   const std::vector<float> float_codes(codes.begin(), codes.end());
   const std::vector<float> float_scores(scores.begin(), scores.end());
   for (const nlohmann::json& golden : golden_["post_processing"]) {

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 
 template <typename T>
 void RunSerially(const Gather<T>& gather) {
@@ -143,14 +143,15 @@ TEST(GatherTest, PoolsAreThoseOfTheirWindows) {
 }
 
 TEST(GatherTest, AMaxPoolKeepsNanAndInfinity) {
-  const std::vector<double> x = {-kInfinity, -kInfinity, 1.0, std::nan(""), 2.0, kInfinity};
+  const std::vector<double> x = {-kDoubleInfinity, -kDoubleInfinity, 1.0, std::nan(""), 2.0,
+                                 kDoubleInfinity};
   const gather::PoolWindows windows({1, 1, 6, 1}, 1, 1, {});
   const gather::PoolWindows pairs({3, 1, 2, 1}, 2, 2, {0, 1, 0, 0});
   std::vector<double> y(3);
   RunSerially<double>(gather::MaxPoolForward<double>{3, 1, pairs, x.data(), y.data()});
-  EXPECT_EQ(y[0], -kInfinity);
+  EXPECT_EQ(y[0], -kDoubleInfinity);
   EXPECT_TRUE(std::isnan(y[1]));
-  EXPECT_EQ(y[2], kInfinity);
+  EXPECT_EQ(y[2], kDoubleInfinity);
 }
 
 TEST(GatherTest, MultipliesEveryPixelOfASampleByItsGate) {
@@ -204,7 +205,7 @@ std::vector<T> AwkwardNumbers(int64_t count, uint64_t seed) {
     const bool is_special = i % 11 == 5;
     const double value = !is_special     ? std::round(2.0 * values[i]) / 2.0
                          : values[i] > 2 ? std::nan("")
-                                         : std::copysign(kInfinity, values[i]);
+                                         : std::copysign(kDoubleInfinity, values[i]);
     gather::Narrow(static_cast<gather::WideOf<T>>(value), &numbers[i]);
   }
   return numbers;

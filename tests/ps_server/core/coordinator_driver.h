@@ -14,18 +14,12 @@
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
-#include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/core/coordinator.h"
+#include "tests/ps_server/core/core_test_util.h"
 #include "tests/ps_server/core/part_driver.h"
 
 namespace pushpull {
-
-inline constexpr char kRun[] = "0123456789abcdef";
-
-inline ps::ErrorDetail::Kind KindOf(const absl::Status& status) {
-  return GetErrorDetail(status).kind();
-}
 
 class CoordinatorTest : public testing::Test {
  protected:

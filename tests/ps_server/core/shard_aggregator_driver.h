@@ -12,16 +12,10 @@
 
 #include "gtest/gtest.h"
 
-#include "common/wire/error_detail.h"
 #include "ps_server/core/shard_aggregator.h"
+#include "tests/ps_server/core/core_test_util.h"
 
 namespace pushpull {
-
-inline constexpr char kRun[] = "0123456789abcdef";
-
-inline ps::ErrorDetail::Kind KindOf(const absl::Status& status) {
-  return GetErrorDetail(status).kind();
-}
 
 // Returns the only action of that type.
 template <typename Action>

@@ -31,7 +31,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kDeclarationTimeout = absl::Seconds(30);
 constexpr char kTrainDir[] = "/train";
 
 config::TrainEvalPipelineConfig ExternalConfig(const std::string& name = "toy") {
@@ -71,7 +71,7 @@ class DeclarationPhaseTest : public ::testing::Test {
   }
   std::unique_ptr<PsClient> Client() { return MakeInProcessPsClient(phase_->handler(), "here"); }
   ps::JobReply Job() {
-    auto job = Client()->GetJob({}, kTimeout);
+    auto job = Client()->GetJob({}, kDeclarationTimeout);
     EXPECT_TRUE(job.ok()) << job.status();
     return job.ok() ? *job : ps::JobReply();
   }
@@ -142,7 +142,7 @@ TEST_F(DeclarationPhaseTest, NothingButTheLockIsOnDiskBeforeTheDeclarationIsComp
   clone.run_id = Job().run_id();
   const auto parts = DeclarationParts(layout_, values_, clone);
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
-    const auto reply = Client()->DeclareVariables(parts[i], kTimeout);
+    const auto reply = Client()->DeclareVariables(parts[i], kDeclarationTimeout);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_FALSE(reply->declared());
   }
@@ -154,8 +154,9 @@ TEST_F(DeclarationPhaseTest, NothingButTheLockIsOnDiskBeforeTheDeclarationIsComp
   EXPECT_FALSE(ReadDeclared()->has_value());
   ASSERT_TRUE(Open().ok());
   EXPECT_NE(Job().run_id(), clone.run_id);
-  EXPECT_EQ(GetErrorDetail(Client()->DeclareVariables(parts.back(), kTimeout).status()).kind(),
-            ps::ErrorDetail::WRONG_RUN);
+  EXPECT_EQ(
+      GetErrorDetail(Client()->DeclareVariables(parts.back(), kDeclarationTimeout).status()).kind(),
+      ps::ErrorDetail::WRONG_RUN);
   ASSERT_TRUE(Declare(Client().get(), layout_, values_, {}).ok());
   ASSERT_TRUE(AwaitEnd().ok()) << AwaitEnd().status();
 }
@@ -239,9 +240,9 @@ TEST_F(DeclarationPhaseTest, ACloneThatDiesWhileItDeclaresLosesItsTurn) {
   dies.run_id = Job().run_id();
   dies.peer_name = "dies";
   const auto parts = DeclarationParts(layout_, ValuesFor(layout_, 3), dies);
-  ASSERT_TRUE(Client()->DeclareVariables(parts[0], kTimeout).ok());
-  ASSERT_TRUE(Client()->DeclareVariables(parts[1], kTimeout).ok());
-  const auto status = Client()->GetStatus({}, kTimeout);
+  ASSERT_TRUE(Client()->DeclareVariables(parts[0], kDeclarationTimeout).ok());
+  ASSERT_TRUE(Client()->DeclareVariables(parts[1], kDeclarationTimeout).ok());
+  const auto status = Client()->GetStatus({}, kDeclarationTimeout);
   ASSERT_TRUE(status.ok());
   EXPECT_THAT(status->waiting_for(), HasSubstr("clone 0 (dies), which has declared 2000 of"));
   ASSERT_TRUE(Declare(Client().get(), layout_, values_, {.worker_id = 1, .session = 2}).ok());
@@ -254,20 +255,23 @@ TEST_F(DeclarationPhaseTest, AnswersOtherCallsWithNotReady) {
   for (PsHandler* const handler : {phase_->handler(), phase_->handler_of_others()}) {
     const auto client = MakeInProcessPsClient(handler, "here");
     ps::PushChunk chunk;
-    const auto push = client->StartPush(kTimeout);
+    const auto push = client->StartPush(kDeclarationTimeout);
     push->Send(chunk, {}).IgnoreError();
     const auto sink = [](const ps::PullChunk&, size_t) -> absl::StatusOr<char*> { return nullptr; };
     for (const absl::Status& status :
-         {client->Register({}, kTimeout).status(), client->Heartbeat({}, kTimeout).status(),
-          client->Commit({}, kTimeout).status(), client->Checkpoint({}, kTimeout).status(),
-          client->Evict({}, kTimeout).status(), client->GetShardState({}, kTimeout).status(),
-          client->Apply({}, kTimeout).status(), push->Finish().status(),
-          client->Pull({}, kTimeout, sink)}) {
+         {client->Register({}, kDeclarationTimeout).status(),
+          client->Heartbeat({}, kDeclarationTimeout).status(),
+          client->Commit({}, kDeclarationTimeout).status(),
+          client->Checkpoint({}, kDeclarationTimeout).status(),
+          client->Evict({}, kDeclarationTimeout).status(),
+          client->GetShardState({}, kDeclarationTimeout).status(),
+          client->Apply({}, kDeclarationTimeout).status(), push->Finish().status(),
+          client->Pull({}, kDeclarationTimeout, sink)}) {
       EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::NOT_READY) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr("external model"));
     }
   }
-  const auto status = Client()->GetStatus({}, kTimeout);
+  const auto status = Client()->GetStatus({}, kDeclarationTimeout);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_THAT(status->waiting_for(), HasSubstr("a clone that declares the variables"));
   EXPECT_LT(status->seconds_since_checkpoint(), 0);
@@ -281,19 +285,19 @@ TEST_F(DeclarationPhaseTest, LaterCallsAreDeclaredAndTheJobIsNotReady) {
   ASSERT_TRUE(Declare(Client().get(), layout_, values_, {}).ok());
   ASSERT_TRUE(AwaitEnd().ok()) << AwaitEnd().status();
   const auto reply = Client()->DeclareVariables(
-      DeclarationParts(layout_, ValuesFor(layout_, 5), late)[0], kTimeout);
+      DeclarationParts(layout_, ValuesFor(layout_, 5), late)[0], kDeclarationTimeout);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_TRUE(reply->declared());
-  EXPECT_EQ(GetErrorDetail(Client()->GetJob({}, kTimeout).status()).kind(),
+  EXPECT_EQ(GetErrorDetail(Client()->GetJob({}, kDeclarationTimeout).status()).kind(),
             ps::ErrorDetail::NOT_READY);
-  EXPECT_EQ(GetErrorDetail(Client()->Drain({}, kTimeout).status()).kind(),
+  EXPECT_EQ(GetErrorDetail(Client()->Drain({}, kDeclarationTimeout).status()).kind(),
             ps::ErrorDetail::NOT_READY)
       << "the next phase is told";
 }
 
 TEST_F(DeclarationPhaseTest, DrainEndsThePhase) {
   ASSERT_TRUE(Open().ok());
-  EXPECT_TRUE(Client()->Drain({}, kTimeout).ok());
+  EXPECT_TRUE(Client()->Drain({}, kDeclarationTimeout).ok());
   EXPECT_TRUE(absl::IsCancelled(AwaitEnd().status())) << AwaitEnd().status();
   EXPECT_THAT(*files_.List(kTrainDir), ElementsAre("LOCK"));
 }

@@ -30,7 +30,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kExternalPatience = absl::Seconds(60);
 
 class ExternalServerTest : public ::testing::Test {
  protected:
@@ -91,7 +91,7 @@ class ExternalServerTest : public ::testing::Test {
     std::vector<std::thread> mains;
     for (const auto& server : servers_) {
       mains.emplace_back([&server] {
-        const std::optional<absl::Status> end = server->WaitForEnd(kPatience);
+        const std::optional<absl::Status> end = server->WaitForEnd(kExternalPatience);
         ASSERT_TRUE(end.has_value());
         EXPECT_TRUE(end->ok()) << *end;
         server->Stop(*end);
@@ -187,7 +187,7 @@ TEST_F(ExternalServerTest, ARestartNeedsNoClone) {
   AwaitServers();
   EXPECT_EQ(servers_[0]->Status().run_id(), run_id);
   EXPECT_EQ(servers_[0]->job().layout.signature(), layout_.signature());
-  const auto job = MakeGrpcPsClient(Address(0))->GetJob({}, kPatience);
+  const auto job = MakeGrpcPsClient(Address(0))->GetJob({}, kExternalPatience);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_FALSE(job->awaits_variables());
   ASSERT_EQ(job->variables_size(), layout_.num_variables());
@@ -237,7 +237,7 @@ TEST_F(ExternalServerTest, ATaskWithoutItsCoordinatorSeesThatTheRunIsFinished) {
   late.lease = absl::Milliseconds(300);
   Start({late});
   AwaitServers();
-  const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kPatience);
+  const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kExternalPatience);
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(end->ok()) << *end;
 }
@@ -245,11 +245,11 @@ TEST_F(ExternalServerTest, ATaskWithoutItsCoordinatorSeesThatTheRunIsFinished) {
 TEST_F(ExternalServerTest, ASignalEndsTheWait) {
   Start({OptionsOf(0, 2, 20), OptionsOf(1, 2, 20)});
   const auto client = MakeGrpcPsClient(Address(0));
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!client->GetJob({}, kPatience).ok() && absl::Now() < deadline) {
+  const absl::Time deadline = absl::Now() + kExternalPatience;
+  while (!client->GetJob({}, kExternalPatience).ok() && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(5));
   }
-  EXPECT_TRUE(client->GetJob({}, kPatience)->awaits_variables());
+  EXPECT_TRUE(client->GetJob({}, kExternalPatience)->awaits_variables());
   stop_.store(true);
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
@@ -264,7 +264,7 @@ TEST_F(ExternalServerTest, RefusesATrainDirOfAnotherModel) {
     const auto server = Server::Create(options, &files_, &clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     (*server)->Drain();
-    (*server)->Stop(*(*server)->WaitForEnd(kPatience));
+    (*server)->Stop(*(*server)->WaitForEnd(kExternalPatience));
   }
   CheckpointManifest manifest;
   manifest.run_id = std::string(32, 'a');
@@ -286,7 +286,7 @@ TEST_F(ExternalServerTest, DoesNotStartAfreshWithoutItsCheckpoints) {
   ServerOptions second = OptionsOf(1, 2, 20);
   const auto server = Server::Create(second, &files_, &clock_);
   ASSERT_TRUE(server.ok()) << server.status();
-  const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kPatience);
+  const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kExternalPatience);
   ASSERT_TRUE(end.has_value());
   EXPECT_FALSE(end->ok());
   // The message depends on whether the coordinator had already looked for checkpoints.
@@ -302,18 +302,18 @@ TEST_F(ExternalServerTest, ACloneOfATrainingJobNeedsNotDeclare) {
   DeclaringClone late;
   late.run_id = servers_[0]->Status().run_id();
   const auto reply = client->DeclareVariables(
-      DeclarationParts(layout_, ValuesFor(layout_, 4), late)[0], kPatience);
+      DeclarationParts(layout_, ValuesFor(layout_, 4), late)[0], kExternalPatience);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_TRUE(reply->declared());
   EXPECT_EQ(reply->elements(), 216 + 8 + 3500 + 70);
   late.run_id = std::string(16, 'x');
-  EXPECT_EQ(
-      GetErrorDetail(client
-                         ->DeclareVariables(
-                             DeclarationParts(layout_, ValuesFor(layout_, 4), late)[0], kPatience)
-                         .status())
-          .kind(),
-      ps::ErrorDetail::WRONG_RUN);
+  EXPECT_EQ(GetErrorDetail(
+                client
+                    ->DeclareVariables(DeclarationParts(layout_, ValuesFor(layout_, 4), late)[0],
+                                       kExternalPatience)
+                    .status())
+                .kind(),
+            ps::ErrorDetail::WRONG_RUN);
 }
 
 }  // namespace

@@ -12,33 +12,33 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kRunPatience = absl::Seconds(10);
 
 TEST(FinishedRunTest, IsFoundAfterThePatience) {
   TestFolder folder;
   TestServer server(folder, {.tasks = 2});
   ASSERT_TRUE(server.Start().ok());
   FakeClock clock;
-  FinishedRun finished(&server.files(), &clock, server.train_dir(), kPatience);
-  clock.Advance(kPatience);
+  FinishedRun finished(&server.files(), &clock, server.train_dir(), kRunPatience);
+  clock.Advance(kRunPatience);
   EXPECT_FALSE(finished.Look(server.job()).has_value()) << "nothing has been trained";
   std::thread training([&] { TrainWithClones(&server, 1); });
   EXPECT_TRUE(server.WaitAndClose().ok());
   training.join();
 
   EXPECT_FALSE(finished.Look(server.job()).has_value()) << "the next look is not due";
-  clock.Advance(kPatience);
+  clock.Advance(kRunPatience);
   const std::optional<std::string> run = finished.Look(server.job());
   ASSERT_TRUE(run.has_value());
   EXPECT_EQ(run->size(), 16u);
 
   JobSpec longer = server.job();
   ++longer.limits.num_steps;
-  clock.Advance(kPatience);
+  clock.Advance(kRunPatience);
   EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
   JobSpec endless = server.job();
   endless.limits.num_steps = 0;
-  clock.Advance(kPatience);
+  clock.Advance(kRunPatience);
   EXPECT_FALSE(finished.Look(endless).has_value());
 }
 
@@ -47,16 +47,16 @@ TEST(FinishedRunTest, TheCheckpointTellsTheNumberOfImages) {
   TestServer server(folder, {.train_config = "num_steps: 0", .num_epochs = 1, .tasks = 2});
   ASSERT_TRUE(server.Start().ok());
   FakeClock clock;
-  FinishedRun finished(&server.files(), &clock, server.train_dir(), kPatience);
+  FinishedRun finished(&server.files(), &clock, server.train_dir(), kRunPatience);
   std::thread training([&] { TrainWithClones(&server, 1); });
   EXPECT_TRUE(server.WaitAndClose().ok());
   training.join();
 
-  clock.Advance(kPatience);
+  clock.Advance(kRunPatience);
   EXPECT_TRUE(finished.Look(server.job()).has_value());
   JobSpec longer = server.job();
   ++longer.limits.num_epochs;
-  clock.Advance(kPatience);
+  clock.Advance(kRunPatience);
   EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
 }
 

@@ -15,15 +15,15 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
-constexpr uint64_t kSteps = 200;
+constexpr absl::Duration kOperationTimeout = absl::Seconds(30);
+constexpr uint64_t kManySteps = 200;
 
 // Makes steps so slow that an operator's call arrives between them.
 void Slowly(uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
   absl::SleepFor(absl::Milliseconds(1));
 }
 
-TestServerOptions Options(bool sync = true, int tasks = 1, uint64_t num_steps = kSteps) {
+TestServerOptions Options(bool sync = true, int tasks = 1, uint64_t num_steps = kManySteps) {
   TestServerOptions options;
   options.train_config = absl::StrCat("num_steps: ", num_steps, " save_checkpoints_secs: 1000");
   options.sync = sync;
@@ -53,7 +53,7 @@ absl::StatusOr<ps::EvictReply> Evict(TestServer* server, uint32_t worker,
   ps::EvictRequest request;
   request.set_worker_id(worker);
   request.set_reason(reason);
-  return server->MakeClient(0)->Evict(request, kTimeout);
+  return server->MakeClient(0)->Evict(request, kOperationTimeout);
 }
 
 void ExpectEvicted(const absl::Status& status, const std::string& reason) {
@@ -77,7 +77,7 @@ TEST(OperatorsTest, TheCheckpointIsOnDiskWhenTheCallReturns) {
       fault.duplicates = 1;
       return fault;
     });
-    const auto reply = client->Checkpoint({}, kTimeout);
+    const auto reply = client->Checkpoint({}, kOperationTimeout);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_GE(reply->step(), before);
     EXPECT_FALSE(server.Checkpointed(reply->step()).empty());
@@ -106,12 +106,14 @@ TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
         ASSERT_EQ(reply->replicas_size(), 1);
         EXPECT_EQ(reply->replicas(0), 1u);
         ExpectEvicted(clones[1]->Join(), "its memory is bad");
-        EXPECT_LT(server.core().Status().version(), kSteps)
+        EXPECT_LT(server.core().Status().version(), kManySteps)
             << "the evicted clone must end before the job";
         TestClone again(&server, {.worker_id = 1, .num_replicas = 3});
         ExpectEvicted(again.Join(), "its memory is bad");
       }
-      const auto last_step_comes = [](const auto& status) { return status.version() == kSteps; };
+      const auto last_step_comes = [](const auto& status) {
+        return status.version() == kManySteps;
+      };
       EXPECT_TRUE(server.Await(last_step_comes));
       const absl::Time trained = absl::Now();
       const absl::Status end = server.WaitAndClose();
@@ -123,7 +125,7 @@ TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
           EXPECT_TRUE(clones[k]->Join().ok()) << k;
         }
       }
-      const std::vector<float> state = server.Checkpointed(kSteps);
+      const std::vector<float> state = server.Checkpointed(kManySteps);
       ASSERT_FALSE(state.empty());
       if (calm.empty()) calm = state;
       EXPECT_EQ(state, calm) << "evict " << evict << ", tasks " << tasks;
@@ -188,7 +190,7 @@ TEST(OperatorsTest, DrainByCallLosesNoAppliedStep) {
     auto clones = StartClones(&server, 2);
     ASSERT_TRUE(AwaitVersion(&server, 5));
     EXPECT_FALSE(server.core().end_wanted());
-    const auto reply = server.MakeClient(0)->Drain({}, kTimeout);
+    const auto reply = server.MakeClient(0)->Drain({}, kOperationTimeout);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_GE(reply->version(), 5u);
     EXPECT_TRUE(server.core().end_wanted());
@@ -213,9 +215,9 @@ TEST(OperatorsTest, OnlyTheCoordinatorTakesOperatorCalls) {
   TestServer server(folder, Options(/*sync=*/true, 2));
   ASSERT_TRUE(server.Start().ok());
   const auto client = server.MakeClient(1);
-  for (const absl::Status& status :
-       {client->Checkpoint({}, kTimeout).status(), client->Drain({}, kTimeout).status(),
-        client->Evict({}, kTimeout).status()}) {
+  for (const absl::Status& status : {client->Checkpoint({}, kOperationTimeout).status(),
+                                     client->Drain({}, kOperationTimeout).status(),
+                                     client->Evict({}, kOperationTimeout).status()}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "task 0")) << status;
   }

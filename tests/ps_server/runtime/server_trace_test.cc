@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kTracedSteps = 20;
 constexpr uint32_t kClones = 2;
 
 double Begin(const json& span) { return span["ts"]; }
@@ -71,7 +71,7 @@ TEST(ServerTrace, HasEveryPushApplyAndWaitOfASyncRun) {
   for (int task = 0; task < 2; ++task) {
     const auto stages = ByStep(spans, "stage", task);
     const auto applies = ByStep(spans, "apply", task);
-    for (uint64_t step = 1; step <= kSteps; ++step) {
+    for (uint64_t step = 1; step <= kTracedSteps; ++step) {
       EXPECT_EQ(stages.count(step), kClones) << "task " << task << ", step " << step;
       ASSERT_EQ(applies.count(step), 1) << "task " << task << ", step " << step;
       const json apply = applies.find(step)->second;
@@ -81,15 +81,15 @@ TEST(ServerTrace, HasEveryPushApplyAndWaitOfASyncRun) {
         EXPECT_EQ(it->second["args"]["clone"], it->second["args"]["replica"]);
       }
     }
-    EXPECT_EQ(ByStep(spans, "snapshot", task).count(kSteps), 1) << "task " << task;
+    EXPECT_EQ(ByStep(spans, "snapshot", task).count(kTracedSteps), 1) << "task " << task;
   }
   const auto waits = ByStep(spans, "wait", 0);
-  EXPECT_EQ(waits.size(), kSteps);
+  EXPECT_EQ(waits.size(), kTracedSteps);
   ASSERT_EQ(waits.count(3), 1);
   const json slow = waits.find(3)->second;
   EXPECT_EQ(slow["args"]["for"], "clone 1");
   EXPECT_GE(slow["dur"], 250e3);
-  EXPECT_EQ(ByStep(spans, "checkpoint", 0).count(kSteps), 1);
+  EXPECT_EQ(ByStep(spans, "checkpoint", 0).count(kTracedSteps), 1);
   EXPECT_EQ(ByStep(spans, "wait", 1).size(), 0) << "only the coordinator in task 0 waits";
 }
 
@@ -98,7 +98,7 @@ TEST(ServerTrace, HasAPullPerCloneAndVersion) {
   for (const json& span : TraceOfARun({})) {
     if (span["name"] == "pull") ++pulls[{span["tid"], span["args"]["version"]}];
   }
-  for (uint64_t version = 1; version < kSteps; ++version) {
+  for (uint64_t version = 1; version < kTracedSteps; ++version) {
     EXPECT_EQ((pulls[{2000, version}]), 1) << version;
     EXPECT_EQ((pulls[{2001, version}]), 1) << version;
   }
@@ -122,8 +122,8 @@ TEST(ServerTrace, HasPushesAndAppliesOfAnAsyncRun) {
     stages += span["name"] == "stage";
     EXPECT_NE(span["name"], "wait") << "asynchronous mode has no waits for a step";
   }
-  EXPECT_EQ(applies, kSteps);
-  EXPECT_GE(stages, kSteps);
+  EXPECT_EQ(applies, kTracedSteps);
+  EXPECT_GE(stages, kTracedSteps);
 }
 
 }  // namespace

@@ -21,6 +21,18 @@
 
 namespace pushpull {
 
+// How long a call of the tests may take.
+inline constexpr absl::Duration kTimeout = absl::Seconds(60);
+
+// The header of a chunk of step 5.
+inline ps::PushChunk ChunkHeader(uint32_t chunk, uint32_t worker_id = 0) {
+  ps::PushChunk header;
+  header.mutable_key()->set_worker_id(worker_id);
+  header.mutable_key()->set_step(5);
+  header.set_chunk(chunk);
+  return header;
+}
+
 // Thread-safe, but settings must be made before the first call.
 class FakePsHandler : public PsHandler {
  public:

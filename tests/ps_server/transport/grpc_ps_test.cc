@@ -30,15 +30,7 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr size_t kChunkBytes = Sharding::kChunkBytes;
-
-ps::PushChunk ChunkHeader(uint32_t chunk) {
-  ps::PushChunk header;
-  header.mutable_key()->set_step(5);
-  header.set_chunk(chunk);
-  return header;
-}
 
 std::string UnixAddress() {
   return absl::StrCat("unix:", testing::TempDir(), "/ps_test_", getpid(), ".sock");

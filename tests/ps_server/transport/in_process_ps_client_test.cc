@@ -13,17 +13,9 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(60);
-
 // A hook that gives message number `at` this fault and all other messages none.
 FaultHook FaultAt(uint64_t at, CallFault fault) {
   return [=](const MessageInfo& info) { return info.sequence == at ? fault : CallFault(); };
-}
-
-ps::PushChunk ChunkHeader(uint32_t chunk) {
-  ps::PushChunk header;
-  header.set_chunk(chunk);
-  return header;
 }
 
 TEST(InProcessPsClientTest, TheHandlerNeverSeesADroppedRequest) {

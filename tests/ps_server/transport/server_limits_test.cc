@@ -28,8 +28,6 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(60);
-
 std::string Literal(const std::string& name, const std::string& value) {
   return absl::StrCat(std::string(1, '\0'), std::string(1, static_cast<char>(name.size())), name,
                       std::string(1, static_cast<char>(value.size())), value);

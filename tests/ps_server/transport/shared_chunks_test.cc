@@ -28,7 +28,6 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr size_t kChunkBytes = Sharding::kChunkBytes;
 
 ps::PullRequest GrantedPull(uint32_t worker_id = 0) {
@@ -36,14 +35,6 @@ ps::PullRequest GrantedPull(uint32_t worker_id = 0) {
   request.set_worker_id(worker_id);
   request.mutable_grant()->set_grant(1);
   return request;
-}
-
-ps::PushChunk ChunkHeader(uint32_t chunk, uint32_t worker_id = 0) {
-  ps::PushChunk header;
-  header.mutable_key()->set_worker_id(worker_id);
-  header.mutable_key()->set_step(5);
-  header.set_chunk(chunk);
-  return header;
 }
 
 absl::Status PushChunks(PsClient* client, uint32_t chunks, std::string* sent) {

@@ -124,8 +124,8 @@ TEST(KerasNetworksTest, NamesOfSomeVariables) {
   EXPECT_EQ(KerasName("OtherNetwork/Conv/weights", v3), std::nullopt);
 }
 
-constexpr char kPrefix[] = PUSHPULL_SOURCE_DIR "/tests/golden/keras/objects-1";
-constexpr char kData[] = ".data-00000-of-00001";
+constexpr char kObjectsPrefix[] = PUSHPULL_SOURCE_DIR "/tests/golden/keras/objects-1";
+constexpr char kDataSuffix[] = ".data-00000-of-00001";
 
 // A checkpoint that tf.train.Checkpoint wrote (tests/reference/keras_checkpoints_tf.py), in memory
 // so that tests can damage it.
@@ -133,16 +133,16 @@ class ObjectCheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
     PosixFileSystem disk;
-    data_ = *ReadWholeFile(disk, absl::StrCat(kPrefix, kData));
+    data_ = *ReadWholeFile(disk, absl::StrCat(kObjectsPrefix, kDataSuffix));
     ASSERT_TRUE(files_.MakeDirectory("/b").ok());
     ASSERT_TRUE(WriteFileAtomically(files_, "/b/c.index",
-                                    *ReadWholeFile(disk, absl::StrCat(kPrefix, ".index")))
+                                    *ReadWholeFile(disk, absl::StrCat(kObjectsPrefix, ".index")))
                     .ok());
   }
 
   // Opens the checkpoint with this data file and reads every tensor.
   absl::Status ReadAll(const std::string& data) {
-    if (!WriteFileAtomically(files_, absl::StrCat("/b/c", kData), data).ok()) {
+    if (!WriteFileAtomically(files_, absl::StrCat("/b/c", kDataSuffix), data).ok()) {
       return absl::InternalError("the test cannot write its file");
     }
     return ReadAllTensors(files_, "/b/c");
@@ -154,7 +154,7 @@ class ObjectCheckpointTest : public testing::Test {
 
 TEST_F(ObjectCheckpointTest, NamesTheVariablesOfTheModelAndOfTheOptimizer) {
   PosixFileSystem disk;
-  const auto source = OpenTensorSource(disk, kPrefix);
+  const auto source = OpenTensorSource(disk, kObjectsPrefix);
   ASSERT_TRUE(source.ok()) << source.status();
   const char* const model[] = {"Conv1/kernel",
                                "bn_Conv1/beta",

@@ -16,7 +16,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kRecoverySteps = 20;
 
 // Damages the messages number `first` to `last` of a method.
 class Damage {
@@ -101,7 +101,7 @@ TEST(CloneRecoveryTest, AFencedCloneContinuesWithTheNextSteps) {
     EXPECT_TRUE(fenced.Join().ok());
     EXPECT_TRUE(other.Join().ok());
     EXPECT_GT(last_position.load(), 10) << "the fenced clone must contribute again";
-    EXPECT_EQ(server.Checkpointed(kSteps), calm) << tasks << " tasks";
+    EXPECT_EQ(server.Checkpointed(kRecoverySteps), calm) << tasks << " tasks";
   }
 }
 
@@ -136,12 +136,12 @@ TEST(CloneRecoveryTest, TrainsAgainAfterARollbackOfTheLastSteps) {
     return CallFault();
   };
   options.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*, absl::Span<float>) {
-    if (position + 1 == kSteps) ++last_positions;
+    if (position + 1 == kRecoverySteps) ++last_positions;
   };
   TestClone clone(&server, options);
   ASSERT_TRUE(server.WaitForEnd().ok());
   server.Kill();
-  const std::string newest = server.train_dir() + "/" + CheckpointName(kSteps);
+  const std::string newest = server.train_dir() + "/" + CheckpointName(kRecoverySteps);
   ASSERT_TRUE(RemoveRecursively(server.files(), newest).ok());
   ASSERT_TRUE(server.Start().ok());
   ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 15; }));
@@ -151,7 +151,7 @@ TEST(CloneRecoveryTest, TrainsAgainAfterARollbackOfTheLastSteps) {
   const absl::Status trained = clone.Join();
   EXPECT_TRUE(trained.ok()) << trained;
   EXPECT_EQ(last_positions.load(), 2);
-  EXPECT_EQ(server.Checkpointed(kSteps), calm);
+  EXPECT_EQ(server.Checkpointed(kRecoverySteps), calm);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kEncodedSteps = 20;
 
 TestCloneOptions Encoded(const GradientCodec& gradients, const GradientCodec& weights) {
   TestCloneOptions options;
@@ -109,7 +109,7 @@ TEST(EncodedTrainingTest, GoesOnAfterAKilledServer) {
   const absl::Status end = server.WaitAndClose();
   EXPECT_TRUE(end.ok()) << end;
   for (const auto& clone : clones) EXPECT_TRUE(clone->Join().ok());
-  EXPECT_LT(Distance(server.Checkpointed(kSteps), whole), 0.02);
+  EXPECT_LT(Distance(server.Checkpointed(kEncodedSteps), whole), 0.02);
 }
 
 TEST(EncodedTrainingTest, AsynchronousTrainingWithTwoTasksEndsNearFloat32) {

@@ -17,7 +17,7 @@ namespace {
 
 // Three epochs of 100 images are 9.7 batches of 31. The default config allows 20 steps.
 constexpr uint32_t kEpochs = 3;
-constexpr uint64_t kSteps = 10;
+constexpr uint64_t kEpochSteps = 10;
 
 class EpochsTrainingTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -97,10 +97,10 @@ TEST_P(EpochsTrainingTest, EndsWithTheBatchThatEndsTheLastEpoch) {
     for (const auto& clone : clones) {
       const absl::Status ended = clone->Join();
       EXPECT_TRUE(ended.ok()) << ended;
-      for (const CloneReport& report : clone->reports()) EXPECT_EQ(report.num_steps, kSteps);
+      for (const CloneReport& report : clone->reports()) EXPECT_EQ(report.num_steps, kEpochSteps);
     }
-    EXPECT_FALSE(server.Checkpointed(kSteps).empty());
-    EXPECT_TRUE(server.Checkpointed(kSteps + 1).empty());
+    EXPECT_FALSE(server.Checkpointed(kEpochSteps).empty());
+    EXPECT_TRUE(server.Checkpointed(kEpochSteps + 1).empty());
   }
 }
 
@@ -132,7 +132,7 @@ TEST_P(EpochsTrainingTest, RefusesClonesWithOtherData) {
                    .gradient_hook = [&](uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
                      go_on.WaitForNotification();
                    }});
-  EXPECT_TRUE(server.Await([](const auto& status) { return status.num_steps() == kSteps; }));
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.num_steps() == kEpochSteps; }));
   TestClone other(&server, {.worker_id = 1, .num_replicas = 2, .num_images = 99});
   const absl::Status disagrees = other.Join();
   EXPECT_TRUE(absl::IsFailedPrecondition(disagrees)) << disagrees;
@@ -143,7 +143,7 @@ TEST_P(EpochsTrainingTest, RefusesClonesWithOtherData) {
   EXPECT_TRUE(first.Join().ok());
   EXPECT_TRUE(second.Join().ok());
   closing.join();
-  ExpectEnd(kSteps, kSteps);
+  ExpectEnd(kEpochSteps, kEpochSteps);
 }
 
 TEST_P(EpochsTrainingTest, ARestartedServerKnowsTheLastStepWithoutAClone) {
@@ -151,14 +151,14 @@ TEST_P(EpochsTrainingTest, ARestartedServerKnowsTheLastStepWithoutAClone) {
   TrainAndDrain(&server, 5);
   const CheckpointManifest drained = NewestManifest();
   EXPECT_FALSE(drained.training_done);
-  EXPECT_EQ(drained.last_step, kSteps);
+  EXPECT_EQ(drained.last_step, kEpochSteps);
   EXPECT_EQ(drained.num_images, ToyGradientSource::kNumImages);
 
   ASSERT_TRUE(server.Start().ok());
-  EXPECT_TRUE(server.Await([](const auto& status) { return status.num_steps() == kSteps; }));
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.num_steps() == kEpochSteps; }));
   server.Kill();
   TrainToTheEnd(&server);
-  ExpectEnd(kSteps, kSteps);
+  ExpectEnd(kEpochSteps, kEpochSteps);
 
   ASSERT_TRUE(server.Start().ok());
   const absl::Status end = server.WaitForEnd();
@@ -216,7 +216,7 @@ TEST_P(EpochsTrainingTest, ACloneEndsARunThatWasKilledAfterItsLastStep) {
     TestServer server(folder_, longer);
     ASSERT_TRUE(server.Start().ok());
     TestClone clone(&server, {});
-    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= kSteps; }));
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= kEpochSteps; }));
     clone.Stop();
     clone.Join().IgnoreError();
     server.Kill();
@@ -229,7 +229,7 @@ TEST_P(EpochsTrainingTest, ACloneEndsARunThatWasKilledAfterItsLastStep) {
   EXPECT_TRUE(clone.Join().ok());
   const CheckpointManifest manifest = NewestManifest();
   EXPECT_TRUE(manifest.training_done);
-  EXPECT_GE(manifest.step, kSteps);
+  EXPECT_GE(manifest.step, kEpochSteps);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kElements = 5 * Sharding::kChunkElements + 100;
+constexpr int64_t kPushedElements = 5 * Sharding::kChunkElements + 100;
 
 struct SentChunk {
   int shard = 0;
@@ -88,14 +88,14 @@ class RecordingClient final : public RefusingPsClient {
 struct Fixture {
   SteadyClock clock;
   explicit Fixture(int tasks, ps::GradientEncoding encoding = ps::FLOAT32)
-      : sharding(kElements, tasks),
-        gradient(new float[kElements](), std::default_delete<float[]>()) {
+      : sharding(kPushedElements, tasks),
+        gradient(new float[kPushedElements](), std::default_delete<float[]>()) {
     std::vector<PsClient*> shards;
     for (int shard = 0; shard < tasks; ++shard) {
       clients.push_back(std::make_unique<RecordingClient>(&recorder, shard));
       shards.push_back(clients.back().get());
     }
-    for (int64_t i = 0; i < kElements; ++i) gradient.get()[i] = static_cast<float>(i);
+    for (int64_t i = 0; i < kPushedElements; ++i) gradient.get()[i] = static_cast<float>(i);
     pusher = std::make_unique<GradientPusher>(
         shards, sharding, &clock,
         GradientPusherOptions{absl::Seconds(10), FindGradientCodec(encoding), nullptr, {}});
@@ -162,11 +162,11 @@ TEST(GradientPusherTest, SendsBfloat16OnRequest) {
   Fixture fixture(2, ps::BFLOAT16);
   for (int round = 0; round < 2;
        ++round) {  // the second round finds the encoded values of the first
-    for (int64_t i = 0; i < kElements; ++i) {
+    for (int64_t i = 0; i < kPushedElements; ++i) {
       fixture.gradient.get()[i] = static_cast<float>(i + round) / 3.0f;
     }
     fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
-    fixture.pusher->Advance(kElements / 2);
+    fixture.pusher->Advance(kPushedElements / 2);
     ASSERT_TRUE(fixture.Finish().ok());
   }
   const std::vector<SentChunk> sent = fixture.recorder.chunks();
@@ -181,7 +181,7 @@ TEST(GradientPusherTest, SendsBfloat16OnRequest) {
     }
     elements += range.size();
   }
-  EXPECT_EQ(elements, kElements);
+  EXPECT_EQ(elements, kPushedElements);
 }
 
 // Returns the bytes of the last `chunks` chunks that were sent.
@@ -196,7 +196,7 @@ TEST(GradientPusherTest, FeedsErrorsBackOnlyFromContributionsThatCount) {
   Fixture fixture(2, ps::INT8_BLOCKS);
   const size_t chunks = fixture.sharding.num_chunks(0) + fixture.sharding.num_chunks(1);
   const auto contribute = [&] {
-    for (int64_t i = 0; i < kElements; ++i) {
+    for (int64_t i = 0; i < kPushedElements; ++i) {
       fixture.gradient.get()[i] = static_cast<float>(i % 97) / 7.0f;
     }
     fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);

@@ -19,7 +19,7 @@ namespace pushpull {
 namespace {
 
 constexpr uint64_t kRounds = 8;
-constexpr uint32_t kLocalSteps = 4;
+constexpr uint32_t kStepsPerRound = 4;
 constexpr float kRate = 0.1f;
 // Plain gradient descent in the clones; without EMA, so that a checkpoint is weights and slots.
 constexpr char kRoundsOfFour[] =
@@ -87,11 +87,11 @@ class Reference {
  private:
   std::vector<double> Local(uint64_t round, uint32_t replica) {
     std::vector<double> local = weights_;
-    for (uint32_t h = 0; h < kLocalSteps; ++h) {
+    for (uint32_t h = 0; h < kStepsPerRound; ++h) {
       const std::vector<float> rounded(local.begin(), local.end());
       std::vector<float> gradient(local.size());
-      EXPECT_TRUE(toy_.Compute(round * kLocalSteps + h, replica, rounded, absl::MakeSpan(gradient),
-                               [](int64_t) {})
+      EXPECT_TRUE(toy_.Compute(round * kStepsPerRound + h, replica, rounded,
+                               absl::MakeSpan(gradient), [](int64_t) {})
                       .ok());
       for (int64_t v = 0; v < Layout().num_variables(); ++v) {
         const VariableSpec& variable = Layout().variables()[v];
@@ -140,7 +140,7 @@ TEST(LocalStepsTrainingTest, WithoutAnOuterOptimizerTheWeightsAreTheMeanOfTheClo
 // One clone that trains by plain gradient descent reaches the same weights in rounds as in steps.
 TEST(LocalStepsTrainingTest, OneCloneTrainsAsWithoutLocalSteps) {
   TestServerOptions plain = Options("local_steps: 1");
-  plain.train_config += absl::StrCat(" num_steps: ", kRounds * kLocalSteps);
+  plain.train_config += absl::StrCat(" num_steps: ", kRounds * kStepsPerRound);
   const std::vector<float> steps = TrainedState(1, plain);
   ASSERT_FALSE(steps.empty());
   const int64_t n = Layout().total_elements();
@@ -204,7 +204,7 @@ TEST(LocalStepsTrainingTest, KilledServersAndClonesChangeNoBit) {
     StepGate gate;
     {
       // The clone ends within its fourth round.
-      const uint64_t position = 3 * kLocalSteps + 2;
+      const uint64_t position = 3 * kStepsPerRound + 2;
       TestClone leaves(&server,
                        {.worker_id = 1, .num_replicas = 2, .gradient_hook = gate.HookAt(position)});
       ASSERT_TRUE(gate.AwaitReached());
@@ -279,7 +279,7 @@ TEST(LocalStepsTrainingTest, ReportsCountMiniBatches) {
   const std::vector<CloneReport> reports = clone.reports();
   ASSERT_EQ(reports.size(), kRounds);
   EXPECT_EQ(reports.back().step, kRounds);
-  EXPECT_EQ(reports.back().images, kRounds * kLocalSteps * ToyGradientSource::kGlobalBatch);
+  EXPECT_EQ(reports.back().images, kRounds * kStepsPerRound * ToyGradientSource::kGlobalBatch);
   EXPECT_NEAR(server.job().LearningRateAt(5), 0.05 * std::pow(0.9, 4), 1e-8);
 }
 

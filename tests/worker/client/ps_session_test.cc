@@ -24,7 +24,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kElements = Sharding::kFirstChunkElements + 10;  // two chunks
+constexpr int64_t kSessionElements = Sharding::kFirstChunkElements + 10;  // two chunks
 
 ps::JobReply JobOf(const ps::JobRequest& request, int tasks) {
   ps::JobReply reply;
@@ -71,22 +71,23 @@ class PsSessionPullTest : public ::testing::Test {
   OneTaskHandler handler_;
   SteadyClock clock_;
   PsSession session_;
-  std::vector<float> weights_ = std::vector<float>(kElements);
+  std::vector<float> weights_ = std::vector<float>(kSessionElements);
   std::vector<std::pair<int64_t, int64_t>> told_;  // element ranges that the last pull announced
 };
 
 TEST_F(PsSessionPullTest, PullsTheWeights) {
-  const absl::Status status = Pull(kElements);
+  const absl::Status status = Pull(kSessionElements);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights_.data()), kElements * sizeof(float)),
-            ToString(handler_.weights));
+  EXPECT_EQ(
+      std::string(reinterpret_cast<const char*>(weights_.data()), kSessionElements * sizeof(float)),
+      ToString(handler_.weights));
   using Range = std::pair<int64_t, int64_t>;
   const int64_t chunk = Sharding::kFirstChunkElements;
-  EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kElements}}));
+  EXPECT_EQ(told_, (std::vector<Range>{{0, 0}, {0, chunk}, {chunk, kSessionElements}}));
 }
 
 TEST_F(PsSessionPullTest, RefusesChunksThatDoNotFitTheModel) {
-  for (const int64_t elements : {int64_t{10}, kElements - 1, kElements + 1}) {
+  for (const int64_t elements : {int64_t{10}, kSessionElements - 1, kSessionElements + 1}) {
     const absl::Status status = Pull(elements);
     EXPECT_TRUE(absl::IsDataLoss(status)) << elements << ": " << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 sent chunk")) << status;
@@ -94,15 +95,15 @@ TEST_F(PsSessionPullTest, RefusesChunksThatDoNotFitTheModel) {
   // Missing chunks may still come, but chunks past the last have no place.
   EXPECT_TRUE(absl::IsUnavailable(Pull(Sharding::kFirstChunkElements)));
   weights_.resize(Sharding::kFirstChunkElements);
-  const absl::Status status = Pull(kElements);
+  const absl::Status status = Pull(kSessionElements);
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "more chunks of shard 0 than the 1 it has"))
       << status;
 }
 
 TEST_F(PsSessionPullTest, DecodesWeightsThatItAsksForAsBfloat16) {
-  auto sent = std::make_shared<std::vector<float>>(kElements);
-  for (int64_t i = 0; i < kElements; ++i) (*sent)[i] = 1.0f / static_cast<float>(i + 3);
+  auto sent = std::make_shared<std::vector<float>>(kSessionElements);
+  for (int64_t i = 0; i < kSessionElements; ++i) (*sent)[i] = 1.0f / static_cast<float>(i + 3);
   handler_.weights = {sent, reinterpret_cast<const char*>(sent->data()), 4 * sent->size()};
   PsSession::Options options;
   options.weight_codec = &Bfloat16Codec();
@@ -113,10 +114,10 @@ TEST_F(PsSessionPullTest, DecodesWeightsThatItAsksForAsBfloat16) {
       },
       &clock_, nullptr);
   ASSERT_TRUE(session.Connect({"task 0"}).ok());
-  std::string encoded(2 * kElements, '\0');
+  std::string encoded(2 * kSessionElements, '\0');
   Bfloat16Codec().Encode(*sent, encoded.data());
-  std::vector<float> expected(kElements);
-  Bfloat16Codec().Decode(encoded.data(), kElements, 0, kElements, expected.data());
+  std::vector<float> expected(kSessionElements);
+  Bfloat16Codec().Decode(encoded.data(), kSessionElements, 0, kSessionElements, expected.data());
   // A chunk is decoded when it is announced.
   const auto announced = [&](int64_t first, int64_t end) {
     for (int64_t i = first; i < end; ++i) ASSERT_EQ(weights_[i], expected[i]) << i;

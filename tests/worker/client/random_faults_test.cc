@@ -30,7 +30,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kFaultySteps = 20;
 constexpr uint64_t kDefaultSchedules = 12;  // of each kind
 constexpr int kSchedulesAtOnce = 4;         // schedules mostly wait, so several fit on a core
 constexpr absl::Duration kLease = absl::Milliseconds(500);
@@ -157,7 +157,7 @@ class Schedule {
     const uint64_t disturbances = 2 + random_.NextBelow(4);
     uint64_t version = 0;
     for (uint64_t i = 0; i < disturbances; ++i) {
-      version = std::min(version + random_.NextBelow(6), kSteps);
+      version = std::min(version + random_.NextBelow(6), kFaultySteps);
       AwaitVersion(version);
       absl::SleepFor(absl::Microseconds(random_.NextBelow(6000)));
       Disturb();
@@ -286,7 +286,8 @@ TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfAnUndisturbedJob) {
   RunSchedules([&](uint64_t seed) {
     Schedule schedule(seed, /*sync=*/true, &figures);
     schedule.Run();
-    EXPECT_TRUE(schedule.server().Checkpointed(kSteps) == undisturbed.at(schedule.num_clones()))
+    EXPECT_TRUE(schedule.server().Checkpointed(kFaultySteps) ==
+                undisturbed.at(schedule.num_clones()))
         << "PUSHPULL_FAULT_SEED=" << seed << ": " << schedule.Describe();
   });
   Print(figures);
@@ -294,7 +295,7 @@ TEST(RandomFaultsTest, SynchronousJobsEndWithTheWeightsOfAnUndisturbedJob) {
 
 // Returns how many batches of all replicas are in the last checkpoint.
 uint64_t CountedBatches(TestServer& server) {
-  const auto manifest = ReadManifest(server.files(), server.train_dir(), kSteps);
+  const auto manifest = ReadManifest(server.files(), server.train_dir(), kFaultySteps);
   if (!manifest.ok()) return 0;
   std::string serialized;
   ps::PushMarks marks;
@@ -315,10 +316,10 @@ TEST(RandomFaultsTest, AsynchronousJobsTrainEachBatchOnce) {
   RunSchedules([&](uint64_t seed) {
     Schedule schedule(seed, /*sync=*/false, &figures);
     schedule.Run();
-    EXPECT_EQ(CountedBatches(schedule.server()), kSteps)
+    EXPECT_EQ(CountedBatches(schedule.server()), kFaultySteps)
         << "PUSHPULL_FAULT_SEED=" << seed << ": " << schedule.Describe();
     if (schedule.num_clones() > 1) return;
-    EXPECT_TRUE(schedule.server().Checkpointed(kSteps) == undisturbed)
+    EXPECT_TRUE(schedule.server().Checkpointed(kFaultySteps) == undisturbed)
         << "PUSHPULL_FAULT_SEED=" << seed << ": " << schedule.Describe();
   });
   Print(figures);

@@ -16,7 +16,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kSyncSteps = 20;
 
 TEST(SyncTrainingTest, WeightsDoNotDependOnTheNumberOfClones) {
   const std::vector<float> one = TrainedState(1);
@@ -116,7 +116,7 @@ TEST(SyncTrainingTest, ACloneThatStopsDuringAStepAndReturnsChangesNothing) {
     EXPECT_TRUE(server.WaitAndClose().ok());
     EXPECT_TRUE(stays.Join().ok());
     EXPECT_TRUE(returns.Join().ok());
-    EXPECT_EQ(server.Checkpointed(kSteps), calm) << tasks << " tasks";
+    EXPECT_EQ(server.Checkpointed(kSyncSteps), calm) << tasks << " tasks";
   }
 }
 
@@ -147,7 +147,7 @@ TEST(SyncTrainingTest, AServerKilledDuringAStepChangesNothing) {
       EXPECT_TRUE(end.ok()) << end;
       EXPECT_TRUE(first.Join().ok());
       EXPECT_TRUE(second.Join().ok());
-      EXPECT_EQ(server.Checkpointed(kSteps), calm) << tasks << " tasks, mapped " << mapped;
+      EXPECT_EQ(server.Checkpointed(kSyncSteps), calm) << tasks << " tasks, mapped " << mapped;
     }
   }
 }
@@ -185,7 +185,7 @@ TEST(SyncTrainingTest, ALateCloneContinuesWhereTheOthersAre) {
                                  absl::Span<float>) {
     if (server.audit().AcceptedReplicas(position + 1).count(replica) == 0) result->loss = NAN;
   };
-  EXPECT_EQ(server.Checkpointed(kSteps),
+  EXPECT_EQ(server.Checkpointed(kSyncSteps),
             TrainedState(2, {.train_config = "non_finite_policy: SKIP"}, same));
 }
 
@@ -209,7 +209,7 @@ TEST(SyncTrainingTest, PullsAVersionBeforeItsPushIsAcknowledged) {
   TestClone clone(&server, options);
   EXPECT_EQ(server.WaitAndClose(), absl::OkStatus());
   EXPECT_EQ(clone.Join(), absl::OkStatus());
-  EXPECT_EQ(pushes.load(), static_cast<int>(kSteps));
+  EXPECT_EQ(pushes.load(), static_cast<int>(kSyncSteps));
   EXPECT_EQ(too_late.load(), 0);
 }
 
@@ -226,14 +226,14 @@ TEST(SyncTrainingTest, ACloneEndsWellIfTheServerIsGoneAfterTheLastStep) {
     return fault;
   };
   options.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*, absl::Span<float>) {
-    if (position + 1 == kSteps) heartbeats_lost.store(true);
+    if (position + 1 == kSyncSteps) heartbeats_lost.store(true);
   };
   TestClone clone(&server, options);
   ASSERT_TRUE(server.WaitForEnd().ok());
   server.Kill();
   const absl::Status end = clone.Join();
   EXPECT_TRUE(end.ok()) << end;
-  EXPECT_EQ(server.Checkpointed(kSteps), TrainedState(1));
+  EXPECT_EQ(server.Checkpointed(kSyncSteps), TrainedState(1));
 }
 
 }  // namespace

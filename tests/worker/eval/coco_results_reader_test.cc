@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kPath[] = "eval/results.json";
+constexpr char kReadPath[] = "eval/results.json";
 constexpr int64_t kImages = 3;
 constexpr int kClasses = 2;
 
@@ -24,10 +24,10 @@ class CocoResultsReaderTest : public testing::Test {
   void SetUp() override { ASSERT_TRUE(files_.MakeDirectory("eval").ok()); }
 
   absl::StatusOr<std::vector<std::vector<DetectedBox>>> Read() {
-    return ReadCocoResults(files_, kPath, kImages, kClasses);
+    return ReadCocoResults(files_, kReadPath, kImages, kClasses);
   }
   absl::Status ReadText(const std::string& text) {
-    EXPECT_TRUE(WriteFileAtomically(files_, kPath, text).ok());
+    EXPECT_TRUE(WriteFileAtomically(files_, kReadPath, text).ok());
     return Read().status();
   }
 
@@ -35,7 +35,7 @@ class CocoResultsReaderTest : public testing::Test {
 };
 
 TEST_F(CocoResultsReaderTest, ReadsWhatTheWriterWrites) {
-  auto writer = CocoResultsWriter::Create(&files_, kPath);
+  auto writer = CocoResultsWriter::Create(&files_, kReadPath);
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Add(2, {{{10, 20.5f, 30, 60}, 1, 0.875f}, {{-1, 0, 1, 2}, 0, 1}}).ok());
   ASSERT_TRUE((*writer)->Add(0, {{{0, 0, 5, 4}, 0, 0.1f}}).ok());
@@ -114,7 +114,7 @@ TEST_F(CocoResultsReaderTest, RefusesWhatIsNoArray) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("eval/results.json")) << size;
   }
   EXPECT_FALSE(ReadText("[{\"image_id\": \"\xff\"}]").ok());
-  ASSERT_TRUE(files_.RemoveFile(kPath).ok());
+  ASSERT_TRUE(files_.RemoveFile(kReadPath).ok());
   EXPECT_EQ(Read().status().code(), absl::StatusCode::kNotFound);
 }
 

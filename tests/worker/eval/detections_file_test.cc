@@ -24,9 +24,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kPath[] = "/out/results.json";
+constexpr char kResultsPath[] = "/out/results.json";
 
-config::TrainEvalPipelineConfig MakeConfig() {
+config::TrainEvalPipelineConfig MakeFileConfig() {
   config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
       "ssd_mobilenet_v2",
       "num_classes: 3 image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
@@ -46,7 +46,7 @@ class DetectionsFileTest : public testing::Test {
   void SetUp() override { ASSERT_TRUE(files_.MakeDirectory("/out").ok()); }
 
   absl::StatusOr<EvaluationReport> Measure() {
-    return MeasureDetectionsFile(MakeConfig(), "", kPath, &files_, stop_);
+    return MeasureDetectionsFile(MakeFileConfig(), "", kResultsPath, &files_, stop_);
   }
 
   // Writes the boxes of the data set as detections, but for those that `keep` refuses.
@@ -54,9 +54,9 @@ class DetectionsFileTest : public testing::Test {
   void WriteTruth(const Keep& keep) {
     ImageSourceOptions options;
     options.num_classes = 3;
-    const auto source = OpenImageSource(MakeConfig().eval_input_reader(0), options);
+    const auto source = OpenImageSource(MakeFileConfig().eval_input_reader(0), options);
     ASSERT_TRUE(source.ok()) << source.status();
-    auto writer = CocoResultsWriter::Create(&files_, kPath);
+    auto writer = CocoResultsWriter::Create(&files_, kResultsPath);
     ASSERT_TRUE(writer.ok()) << writer.status();
     for (int64_t i = 0; i < 10; ++i) {
       Example example;
@@ -77,8 +77,8 @@ class DetectionsFileTest : public testing::Test {
 
 // The evaluator's own export has the metrics that the evaluator reports.
 TEST_F(DetectionsFileTest, AgreesWithTheEvaluationThatExportedTheFile) {
-  config::TrainEvalPipelineConfig config = MakeConfig();
-  config.mutable_eval_config()->set_export_path(kPath);
+  config::TrainEvalPipelineConfig config = MakeFileConfig();
+  config.mutable_eval_config()->set_export_path(kResultsPath);
   const auto evaluation = MakeEvaluation(config, "", {}, &files_);
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   std::vector<float> weights((*evaluation)->layout().total_elements());
@@ -136,14 +136,14 @@ TEST_F(DetectionsFileTest, ExplainsAFileWithoutDetections) {
 
 TEST_F(DetectionsFileTest, NamesBadFilesAndStops) {
   EXPECT_EQ(Measure().status().code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(WriteFileAtomically(files_, kPath,
+  ASSERT_TRUE(WriteFileAtomically(files_, kResultsPath,
                                   R"([{"image_id": 10, "category_id": 1, "score": 1,
                                        "bbox": [0, 0, 1, 1]}])")
                   .ok());
   // The data set has 12 examples, of which 10 are evaluated.
   EXPECT_THAT(std::string(Measure().status().message()),
               HasSubstr("/out/results.json, result 0: image_id is 10, expected 0 to 9"));
-  ASSERT_TRUE(WriteFileAtomically(files_, kPath, "[]").ok());
+  ASSERT_TRUE(WriteFileAtomically(files_, kResultsPath, "[]").ok());
   stop_ = true;
   EXPECT_EQ(Measure().status().code(), absl::StatusCode::kCancelled);
 }

@@ -19,12 +19,13 @@
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/worker/model/golden_testing.h"
+#include "tests/worker/model/norms.h"
 
 namespace pushpull {
 namespace {
 
 constexpr int kClasses = 10;
-constexpr int64_t kSamples = 3;
+constexpr int64_t kGoldenSamples = 3;
 // The script adds up the same terms in another order.
 constexpr double kTolerance = 1e-8;
 
@@ -44,14 +45,14 @@ NetworkSpec BuildNetwork(int size, bool freeze_batch_norm, AddBody add_body) {
 template <typename T>
 TestNetwork<T> MakeTestNetwork(const NetworkSpec& network, std::unique_ptr<Operators<T>> ops) {
   return TestNetwork<T>(network, *VariableLayout::Create(network.variables), std::move(ops),
-                        kSamples);
+                        kGoldenSamples);
 }
 
 template <typename AddBody>
 void ExpectBackbone(const std::string& golden, int size, AddBody add_body) {
   TestNetwork<double> test = MakeTestNetwork(
       BuildNetwork(size, /*freeze_batch_norm=*/false, add_body), MakeReferenceOperators<double>());
-  TestBatch<double> batch(test.spec.input, kClasses, kSamples);
+  TestBatch<double> batch(test.spec.input, kClasses, kGoldenSamples);
   for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
   ExpectGolden(golden, batch.view(), kTolerance, &test);
 }
@@ -104,12 +105,6 @@ TEST(BackboneGoldenTest, InceptionV2Matches) {
   });
 }
 
-double Norm(const std::vector<double>& a) {
-  double sum = 0.0;
-  for (const double value : a) sum += value * value;
-  return std::sqrt(sum);
-}
-
 // The batch norms are frozen, because batch statistics over few values magnify rounding errors.
 // `tolerance` is relative to the norm of a variable's gradient. The gradient jumps where a rounding
 // error moves a value across a kink of ReLU6.
@@ -119,8 +114,8 @@ void ExpectFastAgrees(int size, double tolerance, AddBody add_body) {
   ThreadPool pool(2);
   TestNetwork<float> fast = MakeTestNetwork(network, MakeFastOperators(&pool));
   TestNetwork<double> exact = MakeTestNetwork(network, MakeReferenceOperators<double>());
-  const TestBatch<float> batch(network.input, kClasses, kSamples);
-  TestBatch<double> exact_batch(network.input, kClasses, kSamples);
+  const TestBatch<float> batch(network.input, kClasses, kGoldenSamples);
+  TestBatch<double> exact_batch(network.input, kClasses, kGoldenSamples);
   std::copy(batch.images.begin(), batch.images.end(), exact_batch.images.begin());
   const double loss = exact.Step(exact_batch.view()).loss;
   EXPECT_NEAR(fast.Step(batch.view()).loss, loss, 1e-4 * loss);

@@ -13,21 +13,12 @@
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/model/device_problem.h"
+#include "tests/worker/model/norms.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
-
-double NormOfDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0.0;
-  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double{a[i]} - double{b[i]}, 2);
-  return std::sqrt(sum);
-}
-
-double Norm(const std::vector<float>& a) {
-  return NormOfDifference(a, std::vector<float>(a.size()));
-}
 
 std::unique_ptr<Device> Open(int64_t memory_limit_bytes = 0) {
   GpuOptions options;

@@ -18,7 +18,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMaxBatch = Problem::kMaxBatch;
 constexpr int kSeeds = 6;
 
 class EmulatedStreamsTest : public ::testing::TestWithParam<bool> {
@@ -36,7 +35,7 @@ class EmulatedStreamsTest : public ::testing::TestWithParam<bool> {
   }
   void FillImages(int i, int step) {
     const std::vector<char> block =
-        RandomImages(ImageInputOf(problem_.spec), kMaxBatch, static_cast<uint64_t>(step));
+        RandomImages(ImageInputOf(problem_.spec), Problem::kMaxBatch, static_cast<uint64_t>(step));
     std::memcpy(images_[i]->data(), block.data(), block.size());
     packed_images_[i] = {images_[i]->data(), static_cast<int64_t>(block.size())};
   }
@@ -52,14 +51,15 @@ class EmulatedStreamsTest : public ::testing::TestWithParam<bool> {
     const auto operators = MakeReferenceOperators<float>();
     auto device = emulated_cuda::OpenDevice({}).value();
     DeviceRunnerOptions options = SmallPieces();
-    options.runner = {kMaxBatch, /*training=*/true, /*packed_images=*/true};
+    options.runner = {Problem::kMaxBatch, /*training=*/true, /*packed_images=*/true};
     options.forward_piece_bytes = 2048;
     const auto runner = OnDevice(problem_, device.get(), options);
     const auto host =
         MakeHostRunner(problem_.spec, problem_.layout, operators.get(), options.runner).value();
     const int64_t total = problem_.layout.total_elements();
     for (auto& vector : vectors_) vector = runner->AllocateVector().value();
-    const int64_t image_bytes = ImageBlockBytes(kMaxBatch, problem_.spec.input.num_elements());
+    const int64_t image_bytes =
+        ImageBlockBytes(Problem::kMaxBatch, problem_.spec.input.num_elements());
     for (auto& images : images_) images = runner->AllocateImages(image_bytes).value();
     problem_.SetObjects(2);
     FillImages(0, 0);

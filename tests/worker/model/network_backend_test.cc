@@ -10,22 +10,11 @@
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
+#include "tests/worker/model/norms.h"
 #include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {
-
-double NormOfDifference(const std::vector<float>& a, const std::vector<double>& b) {
-  double sum = 0.0;
-  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum);
-}
-
-double Norm(const std::vector<double>& a) {
-  double sum = 0.0;
-  for (const double value : a) sum += value * value;
-  return std::sqrt(sum);
-}
 
 struct BackendCase {
   const char* name;

@@ -18,12 +18,13 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/worker/model/device_problem.h"
+#include "tests/worker/model/norms.h"
 #include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {
 
-constexpr int64_t kSamples = 3;
+constexpr int64_t kGraphSamples = 3;
 constexpr uint64_t kDropoutSeed = 5;
 constexpr uint64_t kGraphs = 500;
 
@@ -32,7 +33,7 @@ TestNetwork<T> MakeNetwork(uint64_t seed, std::unique_ptr<Operators<T>> operator
   const NetworkSpec spec = RandomGraph(seed).Build();
   EXPECT_EQ(CheckNetwork(spec), absl::OkStatus()) << "seed " << seed;
   TestNetwork<T> network(spec, *VariableLayout::Create(spec.variables), std::move(operators),
-                         kSamples);
+                         kGraphSamples);
   // Random values instead of the special values 0 and 1 of initial biases and batch norms.
   CounterRandom random(seed, 3);
   for (T& value : network.variables) value += T(0.2f * random.NextFloat());
@@ -64,7 +65,7 @@ TEST(RandomGraphTest, GradientsMatchCentralDifferences) {
   for (uint64_t seed = 1; seed <= kGraphs; ++seed) {
     SCOPED_TRACE(seed);
     TestNetwork<double> network = MakeNetwork(seed, MakeReferenceOperators<double>());
-    const TestBatch<double> batch(network.spec.input, RandomGraph::kClasses, kSamples);
+    const TestBatch<double> batch(network.spec.input, RandomGraph::kClasses, kGraphSamples);
     network.Step(batch.view(), kDropoutSeed);
     const std::vector<double> gradient = network.gradient;
     for (int64_t v = 0; v < network.layout.num_variables(); ++v) {
@@ -92,16 +93,6 @@ TEST(RandomGraphTest, GradientsMatchCentralDifferences) {
   }
 }
 
-double NormOfDifference(const std::vector<float>& a, const std::vector<double>& b) {
-  double sum = 0.0;
-  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum);
-}
-
-double Norm(const std::vector<double>& a) {
-  return NormOfDifference(std::vector<float>(a.size()), a);
-}
-
 // Batch statistics over few values magnify rounding errors, and the gradient jumps where an error
 // moves a value across a kink, so single networks differ more than most.
 struct Differences {
@@ -120,8 +111,8 @@ TEST(RandomGraphTest, FastOperatorsAgreeWithTheReference) {
     TestNetwork<float> fast = MakeNetwork(seed, MakeFastOperators(&pool));
     TestNetwork<double> reference = MakeNetwork(seed, MakeReferenceOperators<double>());
     reference.variables.assign(fast.variables.begin(), fast.variables.end());
-    const TestBatch<float> batch(fast.spec.input, RandomGraph::kClasses, kSamples);
-    TestBatch<double> exact(fast.spec.input, RandomGraph::kClasses, kSamples);
+    const TestBatch<float> batch(fast.spec.input, RandomGraph::kClasses, kGraphSamples);
+    TestBatch<double> exact(fast.spec.input, RandomGraph::kClasses, kGraphSamples);
     std::copy(batch.images.begin(), batch.images.end(), exact.images.begin());
     const double loss = reference.Step(exact.view(), kDropoutSeed).loss;
     EXPECT_NEAR(fast.Step(batch.view(), kDropoutSeed).loss, loss, 1e-3 * loss) << seed;
@@ -147,9 +138,9 @@ TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
     emulated_cuda::SetEmulatedMachine({.seed = static_cast<uint32_t>(seed)});
     const auto device = emulated_cuda::OpenDevice({});
     ASSERT_TRUE(device.ok()) << device.status();
-    const Outcome expected = Step(OnHost(problem, operators.get()).get(), problem, kSamples);
+    const Outcome expected = Step(OnHost(problem, operators.get()).get(), problem, kGraphSamples);
     const Outcome actual =
-        Step(OnDevice(problem, device->get(), SmallPieces()).get(), problem, kSamples);
+        Step(OnDevice(problem, device->get(), SmallPieces()).get(), problem, kGraphSamples);
     EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-3 * expected.result.loss) << seed;
     const std::vector<double> exact(expected.gradient.begin(), expected.gradient.end());
     gradients.Add(NormOfDifference(actual.gradient, exact) / Norm(exact));

@@ -38,7 +38,7 @@ std::string Settings(int size, const std::string& extractor, const std::string& 
       anchors, " } }");
 }
 
-NetworkSpec Build(const std::string& type, const std::string& settings) {
+NetworkSpec BuildPyramid(const std::string& type, const std::string& settings) {
   const auto config = MakeSsdTestConfig(type, settings);
   const NetworkSpec network = BuildSsd(config.model().ssd());
   EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
@@ -66,9 +66,9 @@ std::string Problems(const std::string& type, const std::string& settings) {
 }
 
 TEST(FeaturePyramidTest, RetinaNetHasTheSizesOfTheSampleConfig) {
-  const NetworkSpec network =
-      Build("ssd_mobilenet_v1_fpn",
-            Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
+  const NetworkSpec network = BuildPyramid(
+      "ssd_mobilenet_v1_fpn",
+      Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
   EXPECT_THAT(MapSizes(network), ElementsAre(80, 40, 20, 10, 5));
   EXPECT_EQ(network.detection->num_anchors(), 51150);
   const auto shapes = Shapes(network);
@@ -87,7 +87,7 @@ TEST(FeaturePyramidTest, RetinaNetHasTheSizesOfTheSampleConfig) {
 }
 
 TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
-  const NetworkSpec network = Build("ssd_mobilenet_v1_fpn", Settings(320, "", "depth: 64"));
+  const NetworkSpec network = BuildPyramid("ssd_mobilenet_v1_fpn", Settings(320, "", "depth: 64"));
   std::map<std::string, int> users;
   for (const Node& node : network.nodes) {
     for (const int variable : VariablesOf(node.op)) ++users[network.variables[variable].name];
@@ -102,9 +102,9 @@ TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
 
 TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
   const NetworkSpec network =
-      Build("ssd_mobilenet_v2_fpn",
-            Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
-                     "depth: 128 share_prediction_tower: true use_depthwise: true"));
+      BuildPyramid("ssd_mobilenet_v2_fpn",
+                   Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
+                            "depth: 128 share_prediction_tower: true use_depthwise: true"));
   EXPECT_THAT(MapSizes(network), ElementsAre(40, 20, 10, 5, 3));
   const auto shapes = Shapes(network);
   EXPECT_THAT(shapes.at("FeatureExtractor/MobilenetV2/Conv_1/weights"),
@@ -124,9 +124,9 @@ TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
 
 TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
   const auto lite =
-      Shapes(Build("ssd_mobilenet_v2_fpn_keras",
-                   Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
-                            "depth: 128 share_prediction_tower: true use_depthwise: true")));
+      Shapes(BuildPyramid("ssd_mobilenet_v2_fpn_keras",
+                          Settings(320, "use_depthwise: true fpn { additional_layer_depth: 128 }",
+                                   "depth: 128 share_prediction_tower: true use_depthwise: true")));
   EXPECT_THAT(lite.at("FeatureExtractor/MobilenetV2/Conv_1/weights"), ElementsAre(1, 1, 320, 1280));
   const std::string settings =
       Settings(64, "override_base_feature_extractor_hyperparams: true", "depth: 256");
@@ -137,19 +137,19 @@ TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
     return 0;
   };
   const std::string unit = "FeatureExtractor/resnet_v1_50/block2/unit_1/bottleneck_v1";
-  const NetworkSpec keras = Build("ssd_resnet50_v1_fpn_keras", settings);
+  const NetworkSpec keras = BuildPyramid("ssd_resnet50_v1_fpn_keras", settings);
   EXPECT_EQ(stride_of(keras, unit + "/conv1"), 2);
   EXPECT_EQ(stride_of(keras, unit + "/conv2"), 1);
   EXPECT_EQ(stride_of(keras, unit + "/shortcut"), 2);
-  const NetworkSpec slim = Build("ssd_resnet50_v1_fpn", settings);
+  const NetworkSpec slim = BuildPyramid("ssd_resnet50_v1_fpn", settings);
   EXPECT_EQ(stride_of(slim, unit + "/conv1"), 1);
   EXPECT_EQ(MapSizes(keras), MapSizes(slim));
 }
 
 TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
-  const NetworkSpec network =
-      Build("ssd_resnet101_v1_fpn",
-            Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
+  const NetworkSpec network = BuildPyramid(
+      "ssd_resnet101_v1_fpn",
+      Settings(640, "override_base_feature_extractor_hyperparams: true", "depth: 256"));
   EXPECT_THAT(MapSizes(network), ElementsAre(80, 40, 20, 10, 5));
   const auto shapes = Shapes(network);
   const std::string root = "FeatureExtractor/resnet_v1_101/";
@@ -159,7 +159,7 @@ TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
 }
 
 TEST(FeaturePyramidTest, PoolingPyramidHasNoWeightsAfterTheBackbone) {
-  const NetworkSpec network = Build(
+  const NetworkSpec network = BuildPyramid(
       "ssd_mobilenet_v1_ppn",
       "num_classes: 90 box_predictor { weight_shared_convolutional_box_predictor { depth: 512 "
       "num_layers_before_predictor: 1 kernel_size: 1 share_prediction_tower: true conv_hyperparams "
@@ -184,7 +184,7 @@ std::string MnasFpnSettings(int size, const std::string& extractor = "",
 }
 
 TEST(FeaturePyramidTest, MnasFpnHasTheSizesOfTheSampleConfig) {
-  const NetworkSpec network = Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(320));
+  const NetworkSpec network = BuildPyramid("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(320));
   EXPECT_THAT(MapSizes(network), ElementsAre(40, 20, 10, 5));
   const auto shapes = Shapes(network);
   int64_t parameters = 0;
@@ -210,8 +210,8 @@ TEST(FeaturePyramidTest, MnasFpnHasTheSizesOfTheSampleConfig) {
 }
 
 TEST(FeaturePyramidTest, MnasFpnKeepsTheMinimumDepth) {
-  const auto shapes =
-      Shapes(Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64, "depth_multiplier: 0.1")));
+  const auto shapes = Shapes(
+      BuildPyramid("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64, "depth_multiplier: 0.1")));
   const std::string root = "FeatureExtractor/MnasFPN/";
   EXPECT_THAT(shapes.at(root + "C6_Conv1x1/weights"), ElementsAre(1, 1, 32, 16));
   EXPECT_THAT(shapes.at(root + "cell_1/block_1/SepConv/pointwise_weights"),
@@ -221,7 +221,7 @@ TEST(FeaturePyramidTest, MnasFpnKeepsTheMinimumDepth) {
 // Only level 6 of the first cell has the depth of what is added to it.
 TEST(FeaturePyramidTest, MnasFpnAddsTheInputsOfACellWhereDepthsAgree) {
   std::map<std::string, int> sums;
-  for (const Node& node : Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64)).nodes) {
+  for (const Node& node : BuildPyramid("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64)).nodes) {
     const size_t at = node.name.find("/residual_");
     if (at != std::string::npos) ++sums[node.name.substr(at - 6, 6)];
   }
@@ -230,7 +230,7 @@ TEST(FeaturePyramidTest, MnasFpnAddsTheInputsOfACellWhereDepthsAgree) {
 }
 
 TEST(FeaturePyramidTest, MnasFpnHasHyperparamsOfItsOwn) {
-  const NetworkSpec network = Build("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64));
+  const NetworkSpec network = BuildPyramid("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(64));
   std::map<std::string, VariableSpec> variables;
   for (const VariableSpec& variable : network.variables) variables[variable.name] = variable;
   const auto weights = [&](const std::string& name) {
@@ -284,11 +284,11 @@ TEST(FeaturePyramidTest, MnasFpnWarnsOfFieldsWithoutEffectAndRefusesOthers) {
 }
 
 TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
-  const NetworkSpec network =
-      Build("ssd_mobilenet_v1",
-            "box_predictor { weight_shared_convolutional_box_predictor { kernel_size: 1 "
-            "conv_hyperparams { batch_norm {} } } } anchor_generator { ssd_anchor_generator { "
-            "reduce_boxes_in_lowest_layer: false } }");
+  const NetworkSpec network = BuildPyramid(
+      "ssd_mobilenet_v1",
+      "box_predictor { weight_shared_convolutional_box_predictor { kernel_size: 1 "
+      "conv_hyperparams { batch_norm {} } } } anchor_generator { ssd_anchor_generator { "
+      "reduce_boxes_in_lowest_layer: false } }");
   // The maps have 512, 1024, 512, 256, 256 and 128 channels.
   const auto shapes = Shapes(network);
   const std::string root = "WeightSharedConvolutionalBoxPredictor/";
@@ -298,10 +298,10 @@ TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
 }
 
 TEST(FeaturePyramidTest, EmbeddedSsdHasFiveMaps) {
-  const NetworkSpec network =
-      Build("embedded_ssd_mobilenet_v1",
-            "image_resizer { fixed_shape_resizer { height: 256 width: 256 } } anchor_generator { "
-            "ssd_anchor_generator { num_layers: 5 } }");
+  const NetworkSpec network = BuildPyramid(
+      "embedded_ssd_mobilenet_v1",
+      "image_resizer { fixed_shape_resizer { height: 256 width: 256 } } anchor_generator { "
+      "ssd_anchor_generator { num_layers: 5 } }");
   EXPECT_THAT(MapSizes(network), ElementsAre(16, 8, 4, 2, 1));
   EXPECT_EQ(Shapes(network).count("FeatureExtractor/MobilenetV1/"
                                   "Conv2d_13_pointwise_2_Conv2d_4_2x2_s2_256/weights"),
@@ -310,7 +310,7 @@ TEST(FeaturePyramidTest, EmbeddedSsdHasFiveMaps) {
 
 TEST(FeaturePyramidTest, ExplicitPaddingDoesNotDependOnTheSize) {
   const NetworkSpec network =
-      Build("ssd_mobilenet_v2", "feature_extractor { use_explicit_padding: true }");
+      BuildPyramid("ssd_mobilenet_v2", "feature_extractor { use_explicit_padding: true }");
   for (const Node& node : network.nodes) {
     if (node.name != "FeatureExtractor/MobilenetV2/Conv") continue;
     // SAME would pad 300 pixels by one row below.
@@ -323,7 +323,7 @@ TEST(FeaturePyramidTest, ExplicitPaddingDoesNotDependOnTheSize) {
 TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
   for (const absl::string_view name : SsdTypeNames()) {
     SCOPED_TRACE(std::string(name));
-    const NetworkSpec network = Build(std::string(name), SsdTestSettings(name, 128));
+    const NetworkSpec network = BuildPyramid(std::string(name), SsdTestSettings(name, 128));
     EXPECT_GE(network.detection->heads.size(), 4u);
     EXPECT_EQ(network.detection->heads[0].height, HasLevels(FindSsdType(name)->maps) ? 16 : 8);
   }

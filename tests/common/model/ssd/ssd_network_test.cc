@@ -49,7 +49,7 @@ std::vector<std::vector<int>> MapShapes(const NetworkSpec& network) {
   return shapes;
 }
 
-using Shapes = std::vector<std::vector<int>>;
+using SidesAndDepths = std::vector<std::vector<int>>;
 
 TEST(SsdMobilenetTest, V2HasThePublishedSizes) {
   const NetworkSpec network = Build("ssd_mobilenet_v2");
@@ -62,7 +62,8 @@ TEST(SsdMobilenetTest, V2HasThePublishedSizes) {
   EXPECT_NEAR(CountWeights(network, "BoxPredictor_") / 1e6, 13.95, 0.01);
   EXPECT_EQ(
       MapShapes(network),
-      (Shapes{{19, 19, 576}, {10, 10, 1280}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
+      (SidesAndDepths{
+          {19, 19, 576}, {10, 10, 1280}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
   EXPECT_EQ(network.detection->num_anchors(), 1917);
 }
 
@@ -75,7 +76,8 @@ TEST(SsdMobilenetTest, V1HasThePublishedSizes) {
   EXPECT_NEAR(CountWeights(network, "BoxPredictor_") / 1e6, 1.39, 0.005);
   EXPECT_EQ(
       MapShapes(network),
-      (Shapes{{19, 19, 512}, {10, 10, 1024}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
+      (SidesAndDepths{
+          {19, 19, 512}, {10, 10, 1024}, {5, 5, 512}, {3, 3, 256}, {2, 2, 256}, {1, 1, 128}}));
 }
 
 TEST(SsdMobilenetTest, SsdliteHas4450000Weights) {

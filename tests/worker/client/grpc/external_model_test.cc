@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kModelSteps = 20;
 
 // A ps_server in this process that trains an external model. Everything but the constructor and
 // Kill runs on a thread of its own, as in the program.
@@ -57,7 +57,7 @@ class ExternalServer {
 
   // The weights in the last checkpoint.
   std::vector<float> Weights(const VariableLayout& layout) {
-    const auto checkpoint = Checkpoint::Open(files_, options_.train_dir, kSteps);
+    const auto checkpoint = Checkpoint::Open(files_, options_.train_dir, kModelSteps);
     if (!checkpoint.ok()) {
       ADD_FAILURE() << checkpoint.status();
       return {};

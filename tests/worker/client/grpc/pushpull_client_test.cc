@@ -18,7 +18,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kSteps = 20;
+constexpr uint64_t kClientSteps = 20;
 
 TEST(PushpullClientTest, ProgramsTrainToTheSameBitsAsClones) {
   for (const uint32_t clones : {1u, 2u, 3u}) {
@@ -109,9 +109,9 @@ TEST(PushpullClientTest, TheResultIsThatOfTheOptimizersFormula) {
   EXPECT_EQ(TrainToTheEnd(clone.get(), compute, &last), PUSHPULL_OK)
       << pushpull_clone_error(clone.get());
   end.join();
-  EXPECT_EQ(steps, kSteps);
+  EXPECT_EQ(steps, kClientSteps);
   EXPECT_EQ(last.over, 1);
-  EXPECT_EQ(last.version, kSteps);
+  EXPECT_EQ(last.version, kClientSteps);
   ASSERT_NE(last.weights, nullptr);
   EXPECT_EQ(last.gradient, nullptr);
   EXPECT_NEAR(last.weights[at], w, 1e-6);
@@ -136,7 +136,7 @@ TEST(PushpullClientTest, TellsTheJob) {
   EXPECT_EQ(told.tasks, 1);
   EXPECT_EQ(told.seed, 7);
   EXPECT_EQ(told.batch_size, 31);
-  EXPECT_EQ(told.num_steps, kSteps);
+  EXPECT_EQ(told.num_steps, kClientSteps);
   EXPECT_EQ(told.version, 0);
   EXPECT_EQ(told.awaits_variables, 0);
   EXPECT_EQ(told.external_name, nullptr) << "the server knows the model";
@@ -164,10 +164,10 @@ TEST(PushpullClientTest, ReportsProgressAndMetrics) {
   EXPECT_EQ(TrainToTheEnd(clone.get(), compute), PUSHPULL_OK);
   end.join();
   pushpull_clone_progress(clone.get(), &progress, nullptr, 0);
-  EXPECT_EQ(progress.step, kSteps);
-  EXPECT_EQ(progress.num_steps, kSteps);
-  EXPECT_EQ(progress.samples, 31 * kSteps);
-  EXPECT_EQ(progress.loss, 2.0 + kSteps - 1);
+  EXPECT_EQ(progress.step, kClientSteps);
+  EXPECT_EQ(progress.num_steps, kClientSteps);
+  EXPECT_EQ(progress.samples, 31 * kClientSteps);
+  EXPECT_EQ(progress.loss, 2.0 + kClientSteps - 1);
 }
 
 TEST(PushpullClientTest, AProcessMayHaveSeveralClones) {
@@ -197,7 +197,7 @@ TEST(PushpullClientTest, AProcessMayHaveSeveralClones) {
   }
   end.join();
   EXPECT_TRUE(training.empty());
-  EXPECT_EQ(job.server().Checkpointed(kSteps), TrainedState(2));
+  EXPECT_EQ(job.server().Checkpointed(kClientSteps), TrainedState(2));
 }
 
 TEST(PushpullClientTest, ASampledBatchIsThatOfTheSampler) {

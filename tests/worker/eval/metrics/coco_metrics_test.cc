@@ -6,11 +6,10 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/worker/eval/metrics/wide_box.h"
+
 namespace pushpull {
 namespace {
-
-// A box at (0, x) that is 10 pixels high.
-PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 std::map<std::string, double> ValuesOf(const CocoMetrics& metrics) {
   std::map<std::string, double> values;

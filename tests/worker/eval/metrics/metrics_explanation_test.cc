@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/worker/eval/metrics/wide_box.h"
 #include "worker/eval/metrics/coco_metrics.h"
 #include "worker/eval/metrics/voc_metrics.h"
 
@@ -10,8 +11,6 @@ namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
-
-PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 class MetricsExplanationTest : public testing::Test {
  protected:

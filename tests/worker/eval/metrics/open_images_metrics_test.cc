@@ -11,11 +11,10 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "tests/worker/eval/metrics/wide_box.h"
+
 namespace pushpull {
 namespace {
-
-// A box at (0, x) that is 10 pixels high.
-PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 TruthBox Group(float x, float width, int32_t label = 0) {
   return {.box = Wide(x, width), .label = label, .is_group_of = true};

@@ -7,11 +7,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/worker/eval/metrics/wide_box.h"
+
 namespace pushpull {
 namespace {
-
-// A box at (0, x) that is 10 pixels high.
-PixelBox Wide(float x, float width) { return {0, x, 10, x + width}; }
 
 double MeanOf(const VocMetrics& metrics) { return metrics.Compute().front().value; }
 
