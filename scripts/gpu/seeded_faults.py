@@ -133,12 +133,14 @@ class Build:
         self.folder = folder
         self.compiles = json.loads((folder / "compile_commands.json").read_text())
 
+    def entries(self, source):
+        """Returns the commands that compile the source by itself."""
+        return [e for e in self.compiles if os.path.normpath(e["file"]) == str(ROOT / source)
+                and ("-DPUSHPULL_CUDA_EMULATION" in e["command"] or not source.startswith("kernels/cuda"))]
+
     def compile(self, source, overlay, object_file):
         """Compiles a source; files of the folder `overlay` take the place of the tree's."""
-        entries = [e for e in self.compiles if os.path.normpath(e["file"]) == str(ROOT / source)
-                   and ("-DPUSHPULL_CUDA_EMULATION" in e["command"] or not source.startswith("kernels/cuda"))]
-        if not entries:
-            raise SystemExit(f"{source} is not compiled in {self.folder}")
+        entries = self.entries(source)
         words = shlex.split(entries[0]["command"])
         words[words.index("-o") + 1] = str(object_file)
         changed = overlay / source
@@ -182,16 +184,21 @@ def run_tests(program, tests):
     return None if done.returncode == 0 else first_finding(done.stdout + done.stderr)
 
 
-def why_it_does_not_fit(fault):
-    """Returns why the fault cannot be put into the sources, or None."""
+def why_it_does_not_fit(build, fault):
+    """Returns why the fault cannot be put into the sources and the build, or None."""
     found = (ROOT / fault.file).read_text().count(fault.before)
-    return None if found == 1 else f"{fault.name}: {fault.file} has changed: {fault.before!r} is there {found} times"
+    if found != 1:
+        return f"{fault.name}: {fault.file} has changed: {fault.before!r} is there {found} times"
+    for source in fault.compiled:
+        if not build.entries(source):
+            return f"{fault.name}: {source} is not compiled by itself in {build.folder} (SKIP_UNITY_BUILD_INCLUSION)"
+    return None
 
 
 def make_fault(build, fault, folder):
     """Returns the objects that have the fault."""
     text = (ROOT / fault.file).read_text()
-    if why := why_it_does_not_fit(fault):
+    if why := why_it_does_not_fit(build, fault):
         raise SystemExit(why)
     changed = folder / "sources" / fault.file
     changed.parent.mkdir(parents=True)
@@ -232,11 +239,11 @@ def main():
         print(f"no such fault: {' '.join(sorted(unknown))}", file=sys.stderr)
         return 64
     chosen = [fault for fault in FAULTS if not arguments.faults or fault.name in arguments.faults]
-    if arguments.fit:
-        outdated = [why for why in map(why_it_does_not_fit, chosen) if why]
-        print("\n".join(outdated) or f"all {len(chosen)} faults fit the sources")
-        return 1 if outdated else 0
     build = Build(arguments.build.resolve())
+    if arguments.fit:
+        outdated = [why for fault in chosen if (why := why_it_does_not_fit(build, fault))]
+        print("\n".join(outdated) or f"all {len(chosen)} faults fit the sources and the build")
+        return 1 if outdated else 0
     passed = True
     for program, tests in sorted({(fault.program, fault.tests) for fault in chosen}):
         with tempfile.TemporaryDirectory() as name:
