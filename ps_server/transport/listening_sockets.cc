@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 
 #include "common/base/status_macros.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 namespace {
