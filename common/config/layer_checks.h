@@ -15,10 +15,11 @@
 namespace pushpull {
 
 // These limits, and the largest number of classes, keep every size in a network below 2^31.
-inline constexpr int kMaxSide = 4096;  // of a network's input, in pixels
-inline constexpr int kImageChannels = 3;
+inline constexpr int kMaxSide = 4096;    // of a network's input, in pixels
 inline constexpr int kMaxDepth = 16384;  // channels of a layer
 inline constexpr float kMaxDepthMultiplier = 4.0f;
+
+inline constexpr int kImageChannels = 3;  // of a color image
 
 // Adds that `field`, a feature_extractor.type, has a value that is not one of `types`.
 void AddUnknownType(const std::string& field, const std::string& type,

@@ -22,8 +22,8 @@ constexpr std::array<float, 3> kScales = {0.18f, 0.27f, 0.40f};
 constexpr float kScaleJitter = 0.15f;
 constexpr int kPlacingAttempts = 30;
 constexpr float kSceneNoise = 12.0f;  // noise is uniform in [-kSceneNoise, kSceneNoise]
-constexpr float kMinObjectContrast =
-    90.0f;                              // least difference of object and background per channel
+// The least difference of object and background per channel.
+constexpr float kMinObjectContrast = 90.0f;
 constexpr float kVisibleCover = 0.25f;  // pixels with a smaller covered share are not in the box
 
 using Color = std::array<float, 3>;

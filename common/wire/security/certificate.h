@@ -20,6 +20,7 @@ namespace pushpull {
 
 enum class TlsSide { kServer, kClient };
 
+// Frees a BIO that a std::unique_ptr owns.
 struct FreeBio {
   void operator()(BIO* bio) const { BIO_free(bio); }
 };
