@@ -11,6 +11,8 @@
 #include "kernels/cpu/tile_finisher.h"
 #include "kernels/cpu/weight_gradient.h"
 #include "kernels/cpu/winograd_product.h"
+#include "kernels/cpu/winograd_tiling.h"
+#include "kernels/cpu/winograd_weight_gradient.h"
 
 namespace pushpull {
 
@@ -103,6 +105,51 @@ struct ForwardPlan {
   BlockSums sums;
 };
 
+// The gradient of the weights in one of the same two ways. Serves one caller at a time.
+template <typename T>
+class ConvolutionWeightGradient {
+ public:
+  // The arguments after the tiling, which is that of the forward pass, are those of the one
+  // product.
+  ConvolutionWeightGradient(const std::optional<WinogradTiling>& tiling, int64_t rows,
+                            int64_t inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
+                            Arena* arena)
+      : cut_(cut) {
+    if (tiling.has_value()) {
+      winograd_.emplace(*tiling, threads, arena);
+    } else {
+      direct_.emplace(rows, inner, outer, cut, block_rows, threads, arena);
+    }
+  }
+
+  // Only without a tiling.
+  const WeightGradient<T>& direct() const { return *direct_; }
+  // Whether Run needs `dy`; otherwise only the rows.
+  bool reads_whole_gradient() const { return winograd_.has_value(); }
+
+  // `x` and `dy` are what the rows are made of.
+  void Run(const RowSource<T>& x_rows, const T* x, const RowSource<T>& dy_rows, const T* dy,
+           float* dweights, ThreadPool* pool) const {
+    if (winograd_.has_value()) {
+      winograd_->Run(x, dy, dweights, pool);
+    } else if (cut_ == Cut::kByBlocks) {
+      direct_->RunByBlocks(x_rows, dy_rows, dweights, pool, [](const T*, int64_t, int) {});
+    } else if (cut_ == Cut::kBySlices) {
+      direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
+    } else {
+      direct_->Pack(x_rows, dy_rows, pool);
+      pool->ParallelFor(direct_->panel_tasks(), [&](int64_t task, int thread) {
+        direct_->PanelTask(task, thread, dweights);
+      });
+    }
+  }
+
+ private:
+  Cut cut_;
+  std::optional<WeightGradient<T>> direct_;
+  std::optional<WinogradWeightGradient<T>> winograd_;
+};
+
 // The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
 // from the same packed dy, so both products are cut in the same way.
 template <typename T>
@@ -116,8 +163,8 @@ struct BackwardPlan {
         gradient_coefficients(shape.out_channels, arena),
         value(pointwise ? nullptr : arena->Numbers<T>(shape.in.size())),
         dy(pointwise ? nullptr : arena->Numbers<T>(shape.out().size())),
-        weight_gradient(shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
-                        arena),
+        weight_gradient(TilingOf(shape, ForwardTiling), shape.out().rows(), inner,
+                        shape.out_channels, cut, block_rows, threads, arena),
         product(
             TilingOf(shape, BackwardTiling), !pointwise, shape.in.rows(),
             pointwise ? ResultPanels(shape.out_channels) : Panels(Taps(shape) * shape.out_channels),
@@ -133,7 +180,7 @@ struct BackwardPlan {
   GradientCoefficients gradient_coefficients;
   T* value;
   T* dy;
-  WeightGradient<T> weight_gradient;
+  ConvolutionWeightGradient<T> weight_gradient;
   ConvolutionProduct<T> product;
   BlockSums sums;
 };
@@ -145,7 +192,7 @@ void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const Weig
                        const RowSource<T>& dy, float* dweights, const TileFinisher& finisher,
                        bool wants_input, ThreadPool* pool) {
   const ValueRows<T> rows(x, plan.coefficients);
-  const WeightGradient<T>& weight_gradient = plan.weight_gradient;
+  const WeightGradient<T>& weight_gradient = plan.weight_gradient.direct();
   const Product<T>& product = plan.product.direct();
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) product.PackWeights(weights, pool);
@@ -174,18 +221,7 @@ void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<T>& plan, c
                    const WeightOperand& weights, const RowSource<T>& dy_rows, const T* dy,
                    float* dweights, const TileFinisher& finisher, bool wants_input,
                    ThreadPool* pool) {
-  const PatchRows<T> rows(shape, value);
-  const WeightGradient<T>& weight_gradient = plan.weight_gradient;
-  if (plan.cut == Cut::kByBlocks) {
-    weight_gradient.RunByBlocks(rows, dy_rows, dweights, pool, [](const T*, int64_t, int) {});
-  } else if (plan.cut == Cut::kBySlices) {
-    weight_gradient.RunBySlices(rows, dy_rows, dweights, pool);
-  } else {
-    weight_gradient.Pack(rows, dy_rows, pool);
-    pool->ParallelFor(weight_gradient.panel_tasks(), [&](int64_t task, int thread) {
-      weight_gradient.PanelTask(task, thread, dweights);
-    });
-  }
+  plan.weight_gradient.Run(PatchRows<T>(shape, value), value, dy_rows, dy, dweights, pool);
   if (!wants_input) return;
   plan.product.Run(TransposedPatchRows<T>(shape, dy), dy, weights, finisher, pool);
 }
@@ -249,16 +285,14 @@ void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float*
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    const T* gradient = dy.dz;
-    if (dy.batch_norm != nullptr && wants_input) {
+    OutputGradient<T> gradient = dy;
+    if (dy.batch_norm != nullptr && (wants_input || plan.weight_gradient.reads_whole_gradient())) {
       ApplyGradient(shape.out(), dy, plan.gradient_coefficients, plan.dy, pool);
-      gradient = plan.dy;
+      gradient = {plan.dy, nullptr, nullptr, nullptr, nullptr};
     }
-    const OutputGradient<T> ready{gradient, nullptr, nullptr, nullptr, nullptr};
-    const GradientRows<T> dy_rows(shape.out_channels, wants_input ? ready : dy,
-                                  plan.gradient_coefficients);
-    PatchBackward(shape, plan, value, operand, dy_rows, gradient, dweights, finisher, wants_input,
-                  pool);
+    const GradientRows<T> dy_rows(shape.out_channels, gradient, plan.gradient_coefficients);
+    PatchBackward(shape, plan, value, operand, dy_rows, gradient.dz, dweights, finisher,
+                  wants_input, pool);
   }
   if (wants_input && x.batch_norm != nullptr) {
     CombineGradients(plan.sums, *x.batch_norm, shape.in.c, dx.dbeta, dx.dgamma, pool);

@@ -11,39 +11,14 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/winograd_product.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+// These come after foreach_target.h, because they are compiled for each instruction set as well.
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/winograd_transforms.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
 namespace {
-
-// The three transforms in one dimension. The second dimension applies them again.
-
-// out = B^T d.
-HWY_INLINE void TransformSource(const Vector d[4], Vector out[4]) {
-  out[0] = hn::Sub(d[0], d[2]);
-  out[1] = hn::Add(d[1], d[2]);
-  out[2] = hn::Sub(d[2], d[1]);
-  out[3] = hn::Sub(d[1], d[3]);
-}
-
-// out = G g.
-HWY_INLINE void TransformTaps(const Vector g[3], Vector out[4]) {
-  const Vector half = hn::Set(Tag(), 0.5f);
-  const Vector ends = hn::Add(g[0], g[2]);
-  out[0] = g[0];
-  out[1] = hn::Mul(half, hn::Add(ends, g[1]));
-  out[2] = hn::Mul(half, hn::Sub(ends, g[1]));
-  out[3] = g[2];
-}
-
-// out = A^T m.
-HWY_INLINE void TransformProducts(const Vector m[4], Vector out[2]) {
-  out[0] = hn::Add(hn::Add(m[0], m[1]), m[2]);
-  out[1] = hn::Sub(hn::Sub(m[1], m[2]), m[3]);
-}
 
 // Transforms the tiles of one row of tiles of one image, for all channels. Numbers of position p of
 // tile t are written to row t of the p-th block of `out`, in panels. For each vector of channels it
@@ -52,7 +27,6 @@ HWY_INLINE void TransformProducts(const Vector m[4], Vector out[2]) {
 template <typename T>
 void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const T* image,
                     int64_t tile_row, int64_t all_tiles, int64_t first_tile, T* out) {
-  const Shape& source = tiling.source;
   const int64_t top = 2 * tile_row - tiling.top;
   const int64_t position = all_tiles * panels.padded();  // floats from one block to the next
   for (int64_t p = 0; p < panels.count(); ++p) {
@@ -60,27 +34,11 @@ void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const T*
     ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
       T* to = out + all_tiles * panel.start + first_tile * panel.width + c - panel.start;
       for (int64_t t = 0; t < tiling.columns(); ++t, to += panel.width) {
-        const int64_t left = 2 * t - tiling.left;
-        Vector columns[4][4];  // [column][row of B^T d]
-#pragma GCC unroll 4
-        for (int64_t j = 0; j < 4; ++j) {
-          Vector d[4];
-#pragma GCC unroll 4
-          for (int64_t i = 0; i < 4; ++i) {
-            const int64_t h = top + i, w = left + j;
-            const bool inside = h >= 0 && h < source.h && w >= 0 && w < source.w;
-            d[i] = inside ? lanes.Load(image + (h * source.w + w) * source.c + c) : Zero();
-          }
-          TransformSource(d, columns[j]);
-        }
-#pragma GCC unroll 4
-        for (int64_t i = 0; i < 4; ++i) {
-          const Vector row[4] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
-          Vector v[4];
-          TransformSource(row, v);
-#pragma GCC unroll 4
-          for (int64_t j = 0; j < 4; ++j) lanes.StorePadded(to + (4 * i + j) * position, v[j]);
-        }
+        Vector v[16];
+        TransformPixels<SourceTransform>(tiling.source, image, top, 2 * t - tiling.left, c, lanes,
+                                         v);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < 16; ++i) lanes.StorePadded(to + i * position, v[i]);
       }
     });
   }
@@ -96,22 +54,11 @@ struct PackedTaps {
   // u = G g G^T for the vector of numbers `k` of each tap: 9 loads and 28 operations.
   template <typename Lanes>
   HWY_INLINE void Transform(Lanes lanes, int64_t k, Vector u[16]) const {
-    Vector columns[3][4];  // [column][row of G g]
-#pragma GCC unroll 3
-    for (int64_t j = 0; j < 3; ++j) {
-      Vector g[3];
-#pragma GCC unroll 3
-      for (int64_t i = 0; i < 3; ++i) {
-        const int64_t number = 3 * i + j;
-        g[i] = lanes.LoadPadded(data + (flipped ? 8 - number : number) * tap + k);
-      }
-      TransformTaps(g, columns[j]);
-    }
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < 4; ++i) {
-      const Vector row[3] = {columns[0][i], columns[1][i], columns[2][i]};
-      TransformTaps(row, u + 4 * i);
-    }
+    const auto load = [&](int64_t i, int64_t j) HWY_ATTR {
+      const int64_t number = 3 * i + j;
+      return lanes.LoadPadded(data + (flipped ? 8 - number : number) * tap + k);
+    };
+    TransformSquare<TapTransform>(load, u);
   }
 };
 
@@ -164,21 +111,14 @@ void TransformToPixels(const WinogradTiling& tiling, const float* products, int6
     const float* from = products + c;
     for (int64_t h = 0; h < result.h; h += 2) {
       for (int64_t w = 0; w < result.w; w += 2, from += width) {
-        Vector columns[4][2];  // [column][row of A^T m]
-#pragma GCC unroll 4
-        for (int64_t j = 0; j < 4; ++j) {
-          Vector m[4];
-#pragma GCC unroll 4
-          for (int64_t i = 0; i < 4; ++i) m[i] = lanes.LoadPadded(from + (4 * i + j) * position);
-          TransformProducts(m, columns[j]);
-        }
+        Vector y[4];
+        const auto load = [&](int64_t i, int64_t j)
+                              HWY_ATTR { return lanes.LoadPadded(from + (4 * i + j) * position); };
+        TransformSquare<PixelTransform>(load, y);
         for (int64_t i = 0; i < 2 && h + i < result.h; ++i) {
-          const Vector row[4] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
-          Vector y[2];
-          TransformProducts(row, y);
           float* to = pixels + ((h + i) * result.w + w) * width + c;
-          lanes.StorePadded(to, y[0]);
-          if (w + 1 < result.w) lanes.StorePadded(to + width, y[1]);
+          lanes.StorePadded(to, y[2 * i]);
+          if (w + 1 < result.w) lanes.StorePadded(to + width, y[2 * i + 1]);
         }
       }
     }
@@ -195,36 +135,13 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kPositions = 16;
 // The tiles of a block, if images do not have more. With 32 columns their products take 400 KiB,
 // and a chunk of transformed weights takes 256 KiB of a second-level cache of 1 MiB.
 constexpr int64_t kBlockTiles = 200;
-constexpr int64_t kMostTiles = 256;
 constexpr int64_t kChunkPanels = 8;
 constexpr int64_t kMostChunkChannels = 16 * kChunkPanels + 8;
-constexpr int64_t kFewestChannels = 64;
-
-// Whether the tiles fit, and need at most two thirds of the multiplications of the direct sum.
-bool Pays(const WinogradTiling& tiling) {
-  const int64_t direct = 9 * tiling.result.h * tiling.result.w, minimal = 16 * tiling.tiles();
-  return tiling.tiles() <= kMostTiles && 2 * direct >= 3 * minimal;
-}
 
 }  // namespace
-
-WinogradTiling ForwardTiling(const ConvolutionShape& shape) {
-  return {shape.in, shape.out(), shape.padding.top, shape.padding.left};
-}
-
-WinogradTiling BackwardTiling(const ConvolutionShape& shape) {
-  return {shape.out(), shape.in, 2 - shape.padding.top, 2 - shape.padding.left};
-}
-
-bool WinogradPays(const ConvolutionShape& shape) {
-  return shape.kernel == 3 && shape.stride == 1 && shape.in.c >= kFewestChannels &&
-         shape.out_channels >= kFewestChannels && Pays(ForwardTiling(shape)) &&
-         Pays(BackwardTiling(shape));
-}
 
 template <typename T>
 WinogradProduct<T>::WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena)
@@ -232,10 +149,10 @@ WinogradProduct<T>::WinogradProduct(const WinogradTiling& tiling, int threads, A
       images_(std::clamp<int64_t>(kBlockTiles / tiling.tiles(), 1, tiling.result.n)),
       inner_(tiling.source.c),
       outer_(ResultPanels(tiling.result.c)),
-      transformed_(arena->Numbers<T>(kPositions * all_tiles() * inner_.padded())),
+      transformed_(arena->Numbers<T>(kWinogradPositions * tiling_.all_tiles() * inner_.padded())),
       packed_size_(9 * inner_.channels() * kMaxPanelWidth),
-      weights_size_(kPositions * kMostChunkChannels * kMaxPanelWidth),
-      products_size_(kPositions * images_ * tiling.tiles() * kMaxPanelWidth),
+      weights_size_(kWinogradPositions * kMostChunkChannels * kMaxPanelWidth),
+      products_size_(kWinogradPositions * images_ * tiling.tiles() * kMaxPanelWidth),
       pixels_size_(block_rows() * kMaxPanelWidth),
       packed_(arena->Floats(threads * packed_size_)),
       weights_(arena->Numbers<T>(threads * weights_size_)),
@@ -249,8 +166,8 @@ void WinogradProduct<T>::Run(const T* source, const WeightOperand& weights,
   pool->ParallelFor(from.n * tiling_.rows(), [&](int64_t i) {
     const int64_t image = i / tiling_.rows();
     PUSHPULL_FOR_CHOSEN_ISA(TransformTiles<T>)
-    (tiling_, inner_, source + image * from.h * from.w * from.c, i % tiling_.rows(), all_tiles(),
-     i * tiling_.columns(), transformed_);
+    (tiling_, inner_, source + image * from.h * from.w * from.c, i % tiling_.rows(),
+     tiling_.all_tiles(), i * tiling_.columns(), transformed_);
   });
   // Neighbouring tasks read the same tiles, which then may stay in the last-level cache.
   pool->ParallelFor(blocks() * outer_.count(),
@@ -277,9 +194,10 @@ void WinogradProduct<T>::Task(int64_t task, int thread, const WeightOperand& wei
     PUSHPULL_FOR_CHOSEN_ISA(TransformPanel<T>)
     (packed + start * width, inner_.channels() * width,
      weights.role == WeightOperand::Role::kTransposed, count, width, transformed_weights);
-    for (int64_t i = 0; i < kPositions; ++i) {
-      MultiplyPanel(inner_, range, transformed_ + all_tiles() * (i * inner_.padded() + start),
-                    all_tiles(), first_image * tiling_.tiles(), tiles,
+    for (int64_t i = 0; i < kWinogradPositions; ++i) {
+      MultiplyPanel(inner_, range,
+                    transformed_ + tiling_.all_tiles() * (i * inner_.padded() + start),
+                    tiling_.all_tiles(), first_image * tiling_.tiles(), tiles,
                     transformed_weights + i * EvenRows<T>(count) * width, panel.width,
                     products + i * tiles * width);
     }

@@ -1,0 +1,45 @@
+// How the fast paths of 3x3 convolutions of stride 1 cut images into tiles, and which convolutions
+// take them. They are minimal filtering, F(2x2, 3x3) and F(3x3, 2x2) of Winograd (Lavin and Gray,
+// "Fast Algorithms for Convolutional Neural Networks", 2016): winograd_product.h computes the
+// forward pass and the gradient of the input, winograd_weight_gradient.h that of the weights.
+//
+// The result is cut into tiles of 2x2 pixels, each of which reads a tile of 4x4 pixels of the
+// source. Both kinds of tiles and the weights are transformed to 16 numbers each, and numbers at
+// the same position are multiplied, so there are 16 matrix products. The transforms are sums and
+// halves. They make the result's rounding errors a few times as large as those of the direct sum
+// (docs/decisions/0031-minimal-filtering.md has the figures). Plain values and pure functions.
+#ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_TILING_H_
+#define PUSHPULL_KERNELS_CPU_WINOGRAD_TILING_H_
+
+#include <cstdint>
+
+#include "kernels/shape.h"
+
+namespace pushpull {
+
+constexpr int64_t kWinogradPositions = 16;
+
+// What is read and what is computed. The pixel (h, w) of `result` reads the source's pixels from
+// (h - top, w - left) on, three rows and three columns; outside of the source these are zeros.
+struct WinogradTiling {
+  Shape source;
+  Shape result;
+  int64_t top;
+  int64_t left;
+
+  int64_t rows() const { return (result.h + 1) / 2; }  // of tiles in an image
+  int64_t columns() const { return (result.w + 1) / 2; }
+  int64_t tiles() const { return rows() * columns(); }  // of an image
+  int64_t all_tiles() const { return result.n * tiles(); }
+};
+
+// The forward pass of a 3x3 convolution of stride 1, and the gradient of its input.
+WinogradTiling ForwardTiling(const ConvolutionShape& shape);
+WinogradTiling BackwardTiling(const ConvolutionShape& shape);
+// Whether the passes of the convolution gain by it: it is 3x3 of stride 1, has enough channels to
+// pay for the transforms, and a block of the images' tiles stays in the cache.
+bool WinogradPays(const ConvolutionShape& shape);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_KERNELS_CPU_WINOGRAD_TILING_H_

@@ -1,0 +1,224 @@
+// Tested by tests/kernels/cpu/winograd_weight_gradient_test.cc.
+// foreach_target.h includes this file again for each instruction set better than that of the build.
+#include "kernels/cpu/winograd_weight_gradient.h"
+
+#include <algorithm>
+
+#include "common/base/cpu_isa.h"
+#include "kernels/cpu/gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/winograd_weight_gradient.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// These come after foreach_target.h, because they are compiled for each instruction set as well.
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/winograd_transforms.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pushpull {
+namespace HWY_NAMESPACE {
+namespace {
+
+// The tiles of all images in order: row by row, image by image.
+struct Tile {
+  int64_t image = 0, row = 0, column = 0;
+
+  HWY_INLINE void Advance(const WinogradTiling& tiling) {
+    if (++column < tiling.columns()) return;
+    column = 0;
+    if (++row < tiling.rows()) return;
+    row = 0;
+    ++image;
+  }
+};
+
+// Writes the 16 transformed numbers of a vector of channels of all tiles, which
+// transform(tile, v) returns, to the vector's place in [16] blocks of rows with `width` numbers
+// that are `position` numbers apart: number i of tile t to row t of block i.
+template <typename Lanes, typename F>
+HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t width,
+                           int64_t position, float* out, F transform) {
+  Tile tile;
+  for (int64_t t = 0; t < tiling.all_tiles(); ++t, out += width, tile.Advance(tiling)) {
+    Vector v[16];
+    transform(tile, v);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < 16; ++i) lanes.StorePadded(out + i * position, v[i]);
+  }
+}
+
+// The same with the rows in pairs. The second of a pair that lacks one is zero.
+template <typename Lanes, typename F>
+HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t width,
+                           int64_t position, Bfloat16* out, F transform) {
+  auto* pairs = reinterpret_cast<float*>(out);
+  Tile tile;
+  for (int64_t t = 0; t < tiling.all_tiles(); t += 2, pairs += width, tile.Advance(tiling)) {
+    Vector first[16], second[16];
+    transform(tile, first);
+    if (t + 1 < tiling.all_tiles()) {
+      tile.Advance(tiling);
+      transform(tile, second);
+    } else {
+      std::fill_n(second, 16, Zero());
+    }
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < 16; ++i) {
+      lanes.StorePadded(pairs + i * (position / 2), Pair(first[i], second[i]));
+    }
+  }
+}
+
+// Transforms one panel of channels of all tiles of `images`: squares of pixels that are two apart,
+// the first of which begins with pixel (-top, -left). Number i goes to a block of rows that begins
+// i * position numbers behind `out`. What is read comes from memory or a shared cache, what is
+// written goes there, and each vector of channels takes about 30 operations for 16 numbers.
+template <typename Transform, typename T>
+void TransformPanel(const WinogradTiling& tiling, const Shape& shape, int64_t top, int64_t left,
+                    const T* images, const Panel& panel, int64_t position, T* out) {
+  constexpr int64_t kDepth = sizeof(float) / sizeof(T);  // 2 where the rows are in pairs
+  ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
+    const auto transform = [&](const Tile& tile, Vector v[16]) HWY_ATTR {
+      const T* image = images + tile.image * shape.h * shape.w * shape.c;
+      TransformPixels<Transform>(shape, image, 2 * tile.row - top, 2 * tile.column - left, c, lanes,
+                                 v);
+    };
+    StoreTiles(tiling, lanes, panel.width, position, out + (c - panel.start) * kDepth, transform);
+  });
+}
+
+template <typename T>
+void TransformInput(const WinogradTiling& tiling, const T* x, const Panel& panel, int64_t position,
+                    T* out) {
+  TransformPanel<SourceTransform>(tiling, tiling.source, tiling.top, tiling.left, x, panel,
+                                  position, out);
+}
+
+template <typename T>
+void TransformGradient(const WinogradTiling& tiling, const T* dy, const Panel& panel,
+                       int64_t position, T* out) {
+  TransformPanel<GradientTransform>(tiling, tiling.result, 0, 0, dy, panel, position, out);
+}
+
+// Turns 16 sums, `position` floats apart, into the gradients of nine taps, which are `tap` floats
+// apart, for a row of `channels` of them. The sums come from memory or a shared cache.
+void TransformToTaps(const float* sums, int64_t position, int64_t channels, int64_t tap,
+                     float* dweights) {
+  ForEachVector(0, channels, [&](int64_t c, auto lanes) HWY_ATTR {
+    const auto load = [&](int64_t i, int64_t j)
+                          HWY_ATTR { return lanes.LoadPadded(sums + (4 * i + j) * position + c); };
+    Vector taps[9];
+    TransformSquare<TapGradientTransform>(load, taps);
+#pragma GCC unroll 9
+    for (int64_t i = 0; i < 9; ++i) {
+      lanes.Store(dweights + i * tap + c, taps[i]);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace pushpull
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pushpull {
+
+namespace {
+
+// The panels of a slice. In each position its tiles are read once per panel of the output's
+// gradient: 200 tiles of floats take 100 KiB, a tenth of a second-level cache of 1 MiB.
+constexpr int64_t kSlicePanels = 8;
+constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+// The tiles that are summed up at once: those of one panel of floats take 24 KiB, half of a
+// first-level cache.
+constexpr int64_t kSumTiles = 384;
+// The floats between the sums of two positions. One cache line more than they take keeps the sums
+// that belong together out of the same set of a cache.
+int64_t SumsOfPosition(const Panels& outer) { return kMostSliceChannels * outer.padded() + 16; }
+
+}  // namespace
+
+template <typename T>
+WinogradWeightGradient<T>::WinogradWeightGradient(const WinogradTiling& tiling, int threads,
+                                                  Arena* arena)
+    : tiling_(tiling),
+      rows_(EvenRows<T>(tiling.all_tiles())),
+      inner_(tiling.source.c),
+      outer_(ResultPanels(tiling.result.c)),
+      x_size_(kWinogradPositions * rows_ * std::min(kMostSliceChannels, inner_.padded())),
+      sums_size_(kWinogradPositions * SumsOfPosition(outer_)),
+      transformed_dy_(arena->Numbers<T>(kWinogradPositions * rows_ * outer_.padded())),
+      transformed_x_(arena->Numbers<T>(threads * x_size_)),
+      sums_(arena->Floats(threads * sums_size_)) {}
+
+template <typename T>
+void WinogradWeightGradient<T>::Run(const T* x, const T* dy, float* dweights,
+                                    ThreadPool* pool) const {
+  pool->ParallelFor(outer_.count(), [&](int64_t i) {
+    const Panel panel = outer_[i];
+    PUSHPULL_FOR_CHOSEN_ISA(TransformGradient<T>)
+    (tiling_, dy, panel, rows_ * outer_.padded(), transformed_dy_ + rows_ * panel.start);
+  });
+  pool->ParallelFor((inner_.count() + kSlicePanels - 1) / kSlicePanels,
+                    [&](int64_t slice, int thread) {
+                      const int64_t begin = slice * kSlicePanels;
+                      const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
+                      SliceTask(x, {begin, end}, thread, dweights);
+                    });
+}
+
+template <typename T>
+void WinogradWeightGradient<T>::SliceTask(const T* x, const PanelRange& range, int thread,
+                                          float* dweights) const {
+  const int64_t start = inner_[range.begin].start;
+  const Panel last = inner_[range.end - 1];
+  const int64_t x_position = rows_ * (last.start + last.width - start);
+  T* transformed_x = transformed_x_ + thread * x_size_;
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const Panel in = inner_[i];
+    PUSHPULL_FOR_CHOSEN_ISA(TransformInput<T>)
+    (tiling_, x, in, x_position, transformed_x + rows_ * (in.start - start));
+  }
+
+  float* sums = sums_ + thread * sums_size_;
+  for (int64_t position = 0; position < kWinogradPositions; ++position) {
+    MultiplyTiles(range, transformed_x + position * x_position,
+                  transformed_dy_ + position * rows_ * outer_.padded(),
+                  sums + position * SumsOfPosition(outer_));
+  }
+
+  const int64_t inner = inner_.channels(), outer = outer_.channels();
+  for (int64_t k = start; k < last.start + last.valid; ++k) {
+    PUSHPULL_FOR_CHOSEN_ISA(TransformToTaps)
+    (sums + (k - start) * outer_.padded(), SumsOfPosition(outer_), outer, inner * outer,
+     dweights + k * outer);
+  }
+}
+
+template <typename T>
+void WinogradWeightGradient<T>::MultiplyTiles(const PanelRange& range, const T* x, const T* dy,
+                                              float* sums) const {
+  const int64_t tiles = tiling_.all_tiles(), ldc = outer_.padded();
+  const int64_t start = inner_[range.begin].start;
+  for (int64_t first = 0; first < tiles; first += kSumTiles) {
+    const Store store = first == 0 ? Store::kWrite : Store::kAdd;
+    for (int64_t o = 0; o < outer_.count(); ++o) {
+      const Panel out = outer_[o];
+      for (int64_t i = range.begin; i < range.end; ++i) {
+        const Panel in = inner_[i];
+        MultiplyTransposed(x + rows_ * (in.start - start) + first * in.width, in.width, in.valid,
+                           dy + rows_ * out.start + first * out.width, out.width,
+                           std::min(kSumTiles, tiles - first),
+                           sums + (in.start - start) * ldc + out.start, ldc, store);
+      }
+    }
+  }
+}
+
+template class WinogradWeightGradient<float>;
+template class WinogradWeightGradient<Bfloat16>;
+
+}  // namespace pushpull
+#endif  // HWY_ONCE
