@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kMostTiles = 256;
 constexpr int64_t kFewestChannels = 64;
+constexpr int64_t kFewestTerms = 24;
 
 // Whether the tiles fit, and need at most two thirds of the multiplications of the direct sum.
 bool Pays(const WinogradTiling& tiling) {
@@ -29,6 +30,10 @@ bool WinogradPays(const ConvolutionShape& shape) {
   return shape.kernel == 3 && shape.stride == 1 && shape.in.c >= kFewestChannels &&
          shape.out_channels >= kFewestChannels && Pays(ForwardTiling(shape)) &&
          Pays(BackwardTiling(shape));
+}
+
+bool WinogradWeightGradientPays(const ConvolutionShape& shape) {
+  return WinogradPays(shape) && ForwardTiling(shape).all_tiles() >= kFewestTerms;
 }
 
 }  // namespace pushpull

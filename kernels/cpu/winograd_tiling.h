@@ -36,9 +36,12 @@ struct WinogradTiling {
 // The forward pass of a 3x3 convolution of stride 1, and the gradient of its input.
 WinogradTiling ForwardTiling(const ConvolutionShape& shape);
 WinogradTiling BackwardTiling(const ConvolutionShape& shape);
-// Whether the passes of the convolution gain by it: it is 3x3 of stride 1, has enough channels to
-// pay for the transforms, and a block of the images' tiles stays in the cache.
+// Whether both gain by it: the convolution is 3x3 of stride 1, has enough channels to pay for the
+// transforms, and a block of the images' tiles stays in the cache.
 bool WinogradPays(const ConvolutionShape& shape);
+// Whether the gradient of the weights gains by it too: each sum has enough terms, which are the
+// tiles of all images, to pay for 16 sums instead of 9.
+bool WinogradWeightGradientPays(const ConvolutionShape& shape);
 
 }  // namespace pushpull
 

@@ -127,16 +127,29 @@ namespace pushpull {
 
 namespace {
 
-// The panels of a slice. In each position its tiles are read once per panel of the output's
-// gradient: 200 tiles of floats take 100 KiB, a tenth of a second-level cache of 1 MiB.
-constexpr int64_t kSlicePanels = 8;
-constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+// How many slices the panels of x are cut into: one for each panel of x, unless there are many
+// tiles. Then the transformed dy is large and may not stay in the last-level cache, so it is read
+// less often, once for several panels. At least 8 slices keep several threads busy.
+constexpr int64_t kTilesPerPanel = 160;
+constexpr int64_t kMostSlicePanels = 8;
+constexpr int64_t kFewestSlices = 8;
+int64_t SlicesOf(const WinogradTiling& tiling, const Panels& inner) {
+  const int64_t panels =
+      std::clamp<int64_t>(tiling.all_tiles() / kTilesPerPanel, 1, kMostSlicePanels);
+  const int64_t slices = std::max(kFewestSlices, (inner.count() + panels - 1) / panels);
+  return std::min(slices, inner.count());
+}
+// The channels of a slice at most. One panel has 24.
+int64_t SliceChannels(const Panels& inner, int64_t slices) {
+  return std::min(16 * ((inner.count() + slices - 1) / slices) + 8, inner.padded());
+}
+
 // The tiles that are summed up at once: those of one panel of floats take 24 KiB, half of a
 // first-level cache.
 constexpr int64_t kSumTiles = 384;
-// The floats between the sums of two positions. One cache line more than they take keeps the sums
-// that belong together out of the same set of a cache.
-int64_t SumsOfPosition(const Panels& outer) { return kMostSliceChannels * outer.padded() + 16; }
+// A cache line of floats between the sums of two positions keeps those that belong together out of
+// the same set of a cache.
+constexpr int64_t kLine = 16;
 
 }  // namespace
 
@@ -147,8 +160,10 @@ WinogradWeightGradient<T>::WinogradWeightGradient(const WinogradTiling& tiling, 
       rows_(EvenRows<T>(tiling.all_tiles())),
       inner_(tiling.source.c),
       outer_(ResultPanels(tiling.result.c)),
-      x_size_(kWinogradPositions * rows_ * std::min(kMostSliceChannels, inner_.padded())),
-      sums_size_(kWinogradPositions * SumsOfPosition(outer_)),
+      slices_(SlicesOf(tiling, inner_)),
+      x_size_(kWinogradPositions * rows_ * SliceChannels(inner_, slices_)),
+      sums_position_(SliceChannels(inner_, slices_) * outer_.padded() + kLine),
+      sums_size_(kWinogradPositions * sums_position_),
       transformed_dy_(arena->Numbers<T>(kWinogradPositions * rows_ * outer_.padded())),
       transformed_x_(arena->Numbers<T>(threads * x_size_)),
       sums_(arena->Floats(threads * sums_size_)) {}
@@ -161,12 +176,11 @@ void WinogradWeightGradient<T>::Run(const T* x, const T* dy, float* dweights,
     PUSHPULL_FOR_CHOSEN_ISA(TransformGradient<T>)
     (tiling_, dy, panel, rows_ * outer_.padded(), transformed_dy_ + rows_ * panel.start);
   });
-  pool->ParallelFor((inner_.count() + kSlicePanels - 1) / kSlicePanels,
-                    [&](int64_t slice, int thread) {
-                      const int64_t begin = slice * kSlicePanels;
-                      const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
-                      SliceTask(x, {begin, end}, thread, dweights);
-                    });
+  pool->ParallelFor(slices_, [&](int64_t slice, int thread) {
+    const int64_t begin = inner_.count() * slice / slices_;
+    const int64_t end = inner_.count() * (slice + 1) / slices_;
+    SliceTask(x, {begin, end}, thread, dweights);
+  });
 }
 
 template <typename T>
@@ -186,13 +200,13 @@ void WinogradWeightGradient<T>::SliceTask(const T* x, const PanelRange& range, i
   for (int64_t position = 0; position < kWinogradPositions; ++position) {
     MultiplyTiles(range, transformed_x + position * x_position,
                   transformed_dy_ + position * rows_ * outer_.padded(),
-                  sums + position * SumsOfPosition(outer_));
+                  sums + position * sums_position_);
   }
 
   const int64_t inner = inner_.channels(), outer = outer_.channels();
   for (int64_t k = start; k < last.start + last.valid; ++k) {
     PUSHPULL_FOR_CHOSEN_ISA(TransformToTaps)
-    (sums + (k - start) * outer_.padded(), SumsOfPosition(outer_), outer, inner * outer,
+    (sums + (k - start) * outer_.padded(), sums_position_, outer, inner * outer,
      dweights + k * outer);
   }
 }

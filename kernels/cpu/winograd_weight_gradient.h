@@ -9,9 +9,9 @@
 // instead of 36.
 //
 // The tiles of the output's gradient are transformed first. A task then computes the gradients of a
-// slice of some panels of input channels: it transforms the slice's tiles, multiplies them position
-// by position with all panels of the output's gradient, and turns the sums into gradients. The cut
-// depends on the sizes only, so results do not depend on the number of threads.
+// slice of one or more panels of input channels: it transforms the slice's tiles, multiplies them
+// position by position with all panels of the output's gradient, and turns the sums into gradients.
+// The cut depends on the sizes only, so results do not depend on the number of threads.
 #ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_WEIGHT_GRADIENT_H_
 #define PUSHPULL_KERNELS_CPU_WINOGRAD_WEIGHT_GRADIENT_H_
 
@@ -44,9 +44,11 @@ class WinogradWeightGradient {
   WinogradTiling tiling_;
   int64_t rows_;  // of a transformed operand: all tiles, an even number for Bfloat16
   Panels inner_, outer_;
-  int64_t x_size_, sums_size_;  // of a thread
-  T* transformed_dy_;           // W: [16] blocks of rows, packed in the panels of outer_
-  T* transformed_x_;            // V: for each thread the same for the panels of a slice
+  int64_t slices_;
+  int64_t x_size_;                     // of a thread
+  int64_t sums_position_, sums_size_;  // of a position and of a thread
+  T* transformed_dy_;                  // W: [16] blocks of rows, packed in the panels of outer_
+  T* transformed_x_;                   // V: for each thread the same for the panels of a slice
   float* sums_;  // for each thread [16] blocks of [channels of a slice, padded outer]
 };
 

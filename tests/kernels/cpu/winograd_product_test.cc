@@ -1,35 +1,27 @@
 #include "kernels/cpu/winograd_product.h"
 
 #include <cmath>
-#include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "common/base/cpu_isa.h"
-#include "common/base/random.h"
 #include "common/base/thread_pool.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/tile_finisher.h"
+#include "tests/kernels/cpu/winograd_cases.h"
 
 namespace pushpull {
 namespace {
-
-std::vector<float> RandomNumbers(int64_t count, uint64_t seed) {
-  CounterRandom random(seed, 0);
-  std::vector<float> numbers(count);
-  for (float& number : numbers) number = static_cast<float>(random.NextNormal());
-  return numbers;
-}
 
 // A convolution as the product computes it, with its operands.
 struct Case {
   WinogradTiling tiling;
   WeightOperand::Role role;
-  std::vector<float> source = RandomNumbers(tiling.source.size(), 1);
-  std::vector<float> weights = RandomNumbers(9 * tiling.source.c * tiling.result.c, 2);
+  std::vector<float> source = NormalNumbers(tiling.source.size(), 1);
+  std::vector<float> weights = NormalNumbers(9 * tiling.source.c * tiling.result.c, 2);
 
+  int64_t terms() const { return 9 * tiling.source.c; }  // of a sum
   WeightOperand operand() const {
     const bool forward = role == WeightOperand::Role::kForward;
     const int64_t in = forward ? tiling.source.c : tiling.result.c;
@@ -45,21 +37,15 @@ struct Case {
   }
 };
 
-float Rounded(float value, float) { return value; }
-Bfloat16 Rounded(float value, Bfloat16) { return ToBfloat16(value); }
-
 template <typename T>
 std::vector<float> Compute(const Case& test, int threads) {
   ThreadPool pool(threads);
   Arena counting;
   WinogradProduct<T>(test.tiling, threads, &counting);
-  // All bits set are NaNs, so nothing is read that was not written.
-  std::vector<char> memory(counting.used_bytes() + 64, '\xff');
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
-  Arena arena(Workspace{reinterpret_cast<char*>(begin), counting.used_bytes()});
+  WinogradMemory memory(counting.used_bytes());
+  Arena arena = memory.arena();
   const WinogradProduct<T> product(test.tiling, threads, &arena);
-  std::vector<T> source;
-  for (const float value : test.source) source.push_back(Rounded(value, T()));
+  const std::vector<T> source = Converted<T>(test.source);
   std::vector<float> result(test.tiling.result.size(), std::nanf(""));
   const ForwardFinisher<float> finisher(test.tiling.result.c, nullptr, result.data(), nullptr);
   product.Run(source.data(), test.operand(), finisher, &pool);
@@ -88,73 +74,40 @@ std::vector<double> Expected(const Case& test) {
   return expected;
 }
 
-// Odd and even sizes, padding on no, one and all sides, images that fill blocks and do not, and
-// channels that do not fill panels and chunks.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  const ConvolutionShape shapes[] = {
-      {{2, 6, 6, 16}, 32, 3, 1, {1, 1, 1, 1}},  {{3, 7, 5, 24}, 40, 3, 1, {1, 1, 1, 1}},
-      {{2, 9, 8, 37}, 11, 3, 1, {0, 0, 0, 0}},  {{1, 3, 3, 9}, 8, 3, 1, {0, 0, 0, 0}},
-      {{2, 5, 6, 20}, 19, 3, 1, {1, 0, 0, 2}},  {{29, 7, 7, 8}, 50, 3, 1, {1, 1, 1, 1}},
-      {{1, 1, 1, 150}, 70, 3, 1, {1, 1, 1, 1}}, {{2, 28, 27, 10}, 10, 3, 1, {1, 1, 1, 1}},
-      {{5, 4, 4, 300}, 33, 3, 1, {1, 1, 1, 1}},
-  };
-  for (const ConvolutionShape& shape : shapes) {
+  for (const ConvolutionShape& shape : WinogradShapes()) {
     cases.push_back({ForwardTiling(shape), WeightOperand::Role::kForward});
     cases.push_back({BackwardTiling(shape), WeightOperand::Role::kTransposed});
   }
   return cases;
 }
 
-std::string NameOf(const Case& test) {
-  const Shape& s = test.tiling.source;
-  const Shape& r = test.tiling.result;
-  return absl::StrCat(s.n, "x", s.h, "x", s.w, "x", s.c, " to ", r.h, "x", r.w, "x", r.c);
-}
-
-// The errors in units of the size of a sum of products of normal numbers.
-struct Errors {
-  double largest = 0.0;
-  double mean = 0.0;  // root of the mean square
-};
-
-template <typename Number>
-Errors ErrorsOf(const Case& test, const std::vector<Number>& actual) {
-  const std::vector<double> expected = Expected(test);
-  const double size = std::sqrt(9.0 * test.tiling.source.c);
-  Errors errors;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double error = std::abs(actual[i] - expected[i]) / size;
-    errors.largest = error <= errors.largest ? errors.largest : error;  // a NaN counts
-    errors.mean += error * error / static_cast<double>(expected.size());
-  }
-  errors.mean = std::sqrt(errors.mean);
-  return errors;
-}
-
 TEST(WinogradProduct, IsTheConvolution) {
   for (const Case& test : Cases()) {
-    EXPECT_LT(ErrorsOf(test, Compute<float>(test, 2)).largest, 3e-6) << NameOf(test);
+    const Errors errors = ErrorsOf(Compute<float>(test, 2), Expected(test), test.terms());
+    EXPECT_LT(errors.largest, 3e-6) << NameOf(test.tiling);
   }
 }
 
 // The direct sum rounds only the weights: the source is in bfloat16 already.
 TEST(WinogradProduct, InBfloat16ItsErrorsAreAFewTimesThoseOfTheDirectSum) {
   for (Case test : Cases()) {
-    for (float& value : test.source) value = ToFloat(ToBfloat16(value));
+    RoundToBfloat16(&test.source);
     Case rounded = test;
-    for (float& weight : rounded.weights) weight = ToFloat(ToBfloat16(weight));
-    const Errors direct = ErrorsOf(test, Expected(rounded));
-    const Errors errors = ErrorsOf(test, Compute<Bfloat16>(test, 2));
-    EXPECT_LT(errors.mean, 3.0 * direct.mean) << NameOf(test);
-    EXPECT_LT(errors.largest, 4.5 * direct.largest) << NameOf(test);
+    RoundToBfloat16(&rounded.weights);
+    const std::vector<double> expected = Expected(test);
+    const Errors direct = ErrorsOf(Expected(rounded), expected, test.terms());
+    const Errors errors = ErrorsOf(Compute<Bfloat16>(test, 2), expected, test.terms());
+    EXPECT_LT(errors.mean, 3.0 * direct.mean) << NameOf(test.tiling);
+    EXPECT_LT(errors.largest, 4.5 * direct.largest) << NameOf(test.tiling);
   }
 }
 
 TEST(WinogradProduct, DoesNotDependOnTheNumberOfThreads) {
   for (const Case& test : Cases()) {
-    EXPECT_EQ(Compute<float>(test, 1), Compute<float>(test, 3)) << NameOf(test);
-    EXPECT_EQ(Compute<Bfloat16>(test, 1), Compute<Bfloat16>(test, 3)) << NameOf(test);
+    EXPECT_EQ(Compute<float>(test, 1), Compute<float>(test, 3)) << NameOf(test.tiling);
+    EXPECT_EQ(Compute<Bfloat16>(test, 1), Compute<Bfloat16>(test, 3)) << NameOf(test.tiling);
   }
 }
 
@@ -164,7 +117,7 @@ void ExpectInstructionSetsDoNotMatter(const Case& test) {
   for (const CpuIsa isa : AvailableCpuIsas()) {
     if (!HasFusedMultiplyAdd(isa)) continue;
     UseCpuIsa(isa);
-    EXPECT_EQ(Compute<T>(test, 2), best) << NameOf(test) << ", " << CpuIsaName(isa);
+    EXPECT_EQ(Compute<T>(test, 2), best) << NameOf(test.tiling) << ", " << CpuIsaName(isa);
     UseCpuIsa(AvailableCpuIsas().back());
   }
 }
@@ -186,7 +139,7 @@ TEST(WinogradProduct, DoesNotDependOnTheOtherImages) {
     test.tiling.source.n = test.tiling.result.n = 1;
     test.source.erase(test.source.begin(), test.source.end() - source_size);
     EXPECT_EQ(Compute<float>(test, 2), std::vector<float>(all.end() - result_size, all.end()))
-        << NameOf(test);
+        << NameOf(test.tiling);
   }
 }
 
