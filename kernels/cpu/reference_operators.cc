@@ -155,11 +155,11 @@ class ReferenceOperators : public HostOperators<T> {
       for (int64_t i = 0; i < shape.out().size(); ++i) out[i] = bias[i % co];
     }
     ForEachTap(shape, [&](int64_t out_row, int64_t in_row, int64_t tap) {
+      double* const to = &out[out_row * co];
       for (int64_t i = 0; i < ci; ++i) {
-        for (int64_t o = 0; o < co; ++o) {
-          out[out_row * co + o] +=
-              static_cast<double>(value[in_row * ci + i]) * weights[(tap * ci + i) * co + o];
-        }
+        const double x_i = value[in_row * ci + i];
+        const T* const w = weights + (tap * ci + i) * co;
+        for (int64_t o = 0; o < co; ++o) to[o] += x_i * w[o];
       }
     });
     Store(out, y);
@@ -173,12 +173,17 @@ class ReferenceOperators : public HostOperators<T> {
     const int64_t ci = shape.in.c, co = shape.out_channels;
     std::vector<double> dw(shape.dense_weights()), dv(shape.in.size()), db(co);
     ForEachTap(shape, [&](int64_t out_row, int64_t in_row, int64_t tap) {
+      const T* const g = &dy[out_row * co];
       for (int64_t i = 0; i < ci; ++i) {
+        const double x_i = value[in_row * ci + i];
+        const T* const w = weights + (tap * ci + i) * co;
+        double* const dw_i = &dw[(tap * ci + i) * co];
+        double dx_i = 0;
         for (int64_t o = 0; o < co; ++o) {
-          const double g = dy[out_row * co + o];
-          dw[(tap * ci + i) * co + o] += g * value[in_row * ci + i];
-          dv[in_row * ci + i] += g * weights[(tap * ci + i) * co + o];
+          dw_i[o] += g[o] * x_i;
+          dx_i += static_cast<double>(g[o]) * w[o];
         }
+        dv[in_row * ci + i] += dx_i;
       }
     });
     for (int64_t i = 0; i < shape.out().size(); ++i) db[i % co] += dy[i];

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 // The transforms in one dimension. In two dimensions each is applied to the columns, then to the
 // rows of what results.
 
-// Of four pixels of the source: B^T d in both F(2, 3) and F(3, 2).
+// Transforms four pixels of the source: B^T d in both F(2, 3) and F(3, 2).
 struct SourceTransform {
   static constexpr int kIn = 4, kOut = 4;
   static HWY_INLINE void Apply(const Vector d[4], Vector out[4]) {
@@ -31,7 +31,7 @@ struct SourceTransform {
   }
 };
 
-// Of three weights: G g in F(2, 3).
+// Transforms three weights: G g in F(2, 3).
 struct TapTransform {
   static constexpr int kIn = 3, kOut = 4;
   static HWY_INLINE void Apply(const Vector g[3], Vector out[4]) {
@@ -44,7 +44,7 @@ struct TapTransform {
   }
 };
 
-// Of four sums of products to two pixels of the result: A^T m in F(2, 3).
+// Turns four sums of products into two pixels of the result: A^T m in F(2, 3).
 struct PixelTransform {
   static constexpr int kIn = 4, kOut = 2;
   static HWY_INLINE void Apply(const Vector m[4], Vector out[2]) {
@@ -53,7 +53,7 @@ struct PixelTransform {
   }
 };
 
-// Of two pixels of the result's gradient: G g in F(3, 2).
+// Transforms two pixels of the result's gradient: G g in F(3, 2).
 struct GradientTransform {
   static constexpr int kIn = 2, kOut = 4;
   static HWY_INLINE void Apply(const Vector g[2], Vector out[4]) {
@@ -65,7 +65,7 @@ struct GradientTransform {
   }
 };
 
-// Of four sums of products to the gradients of three weights: A^T m in F(3, 2).
+// Turns four sums of products into the gradients of three weights: A^T m in F(3, 2).
 struct TapGradientTransform {
   static constexpr int kIn = 4, kOut = 3;
   static HWY_INLINE void Apply(const Vector m[4], Vector out[3]) {

@@ -3,12 +3,12 @@
 // which would double the time here. scripts/test.sh --full makes them here, too.
 #include "kernels/cuda/emulation/checks.h"
 
-#include <cstdlib>
+#include "tests/testkit/full_run.h"
 
 namespace pushpull::emulation {
 
 bool ChecksAreOn() {
-  static const bool on = std::getenv("PUSHPULL_TEST_FULL") != nullptr;
+  static const bool on = IsFullRun();
   return on;
 }
 

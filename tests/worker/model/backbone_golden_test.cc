@@ -53,7 +53,8 @@ void ExpectBackbone(const std::string& golden, int size, AddBody add_body) {
   TestNetwork<double> test = MakeTestNetwork(
       BuildNetwork(size, /*freeze_batch_norm=*/false, add_body), MakeReferenceOperators<double>());
   TestBatch<double> batch(test.spec.input, kClasses, kGoldenSamples);
-  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
+  const UniformNumbers numbers("images");
+  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = numbers[i];
   ExpectGolden(golden, batch.view(), kTolerance, &test);
 }
 

@@ -32,10 +32,12 @@ Golden ReadGolden(const std::string& name) {
   return golden;
 }
 
-double Uniform(const std::string& name, uint32_t index) {
-  uint32_t x = 0;
-  for (const char c : name) x = x * 31 + static_cast<unsigned char>(c);
-  x += index * 0x9E3779B1u;
+UniformNumbers::UniformNumbers(const std::string& name) {
+  for (const char c : name) seed_ = seed_ * 31 + static_cast<unsigned char>(c);
+}
+
+double UniformNumbers::operator[](uint32_t index) const {
+  uint32_t x = seed_ + index * 0x9E3779B1u;
   x = (x ^ (x >> 15)) * 0x85EBCA6Bu;
   x = (x ^ (x >> 13)) * 0xC2B2AE35u;
   x ^= x >> 16;
@@ -63,8 +65,9 @@ void FillVariables(const VariableLayout& layout, std::vector<double>* flat) {
     } else {
       centre = 1.0, radius = 0.5;
     }
+    const UniformNumbers numbers(variable.name);
     for (int64_t k = 0; k < layout.num_elements(i); ++k) {
-      (*flat)[layout.offset(i) + k] = centre + radius * Uniform(variable.name, k);
+      (*flat)[layout.offset(i) + k] = centre + radius * numbers[k];
     }
   }
 }

@@ -32,7 +32,14 @@ Golden ReadGolden(const std::string& name);
 
 // The formula that the scripts in tests/reference use: values in [-1, 1), a pure function of name
 // and index.
-double Uniform(const std::string& name, uint32_t index);
+class UniformNumbers {
+ public:
+  explicit UniformNumbers(const std::string& name);
+  double operator[](uint32_t index) const;
+
+ private:
+  uint32_t seed_ = 0;
+};
 
 // Gives each variable the values that the scripts give it. `flat` has layout.total_elements().
 void FillVariables(const VariableLayout& layout, std::vector<double>* flat);

@@ -24,7 +24,8 @@ void ExpectClassifier(const std::string& name, const std::string& classifier, in
                       double tolerance = kDoubleTolerance) {
   TestNetwork<double> test(MakeTestConfig(classifier), MakeReferenceOperators<double>(), samples);
   TestBatch<double> batch(test.spec.input, 10, samples);
-  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = Uniform("images", i);
+  const UniformNumbers numbers("images");
+  for (size_t i = 0; i < batch.images.size(); ++i) batch.images[i] = numbers[i];
   ExpectGolden(name, batch.view(), tolerance, &test);
 }
 
@@ -43,7 +44,8 @@ void ExpectDetector(const std::string& name, const std::string& type, const std:
   TestNetwork<T> test(MakeSsdTestConfig(type, "num_classes: 3 " + ssd), std::move(operators),
                       samples);
   std::vector<T> images(samples * test.spec.input.num_elements());
-  for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<T>(Uniform("images", i));
+  const UniformNumbers numbers("images");
+  for (size_t i = 0; i < images.size(); ++i) images[i] = static_cast<T>(numbers[i]);
   const std::vector<absl::Span<const LabeledBox>> objects(Objects().begin(), Objects().end());
   ImageBatch<T> batch;
   batch.images = images.data();

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -17,6 +18,7 @@
 #include "common/config/model_types.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/full_run.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/model/test_network.h"
 
@@ -63,7 +65,10 @@ config::TrainEvalPipelineConfig ConfigOf(const std::string& type) {
 
 class SinglePrecisionTest : public ::testing::TestWithParam<std::string> {};
 
+// The deep ResNets have more of the layers of ResNet-50 and take seconds each.
 TEST_P(SinglePrecisionTest, FastOperatorsAgreeWithTheReference) {
+  const bool is_deep = absl::StrContains(GetParam(), "101") || absl::StrContains(GetParam(), "152");
+  if (is_deep && !IsFullRun()) GTEST_SKIP() << "runs with PUSHPULL_TEST_FULL=1";
   NetworkSpec spec = BuildNetworkSpec(ConfigOf(GetParam()).model());
   for (Node& node : spec.nodes) MakeSmooth(&node.op);
   ASSERT_EQ(CheckNetwork(spec), absl::OkStatus());
