@@ -41,7 +41,7 @@ const T* ReadyValue(const Lazy<T>& x) {
 }
 
 // The tiling if it pays, or nothing for a convolution that is computed directly.
-std::optional<WinogradTiling> Where(bool pays, const WinogradTiling& tiling) {
+std::optional<WinogradTiling> TilingIf(bool pays, const WinogradTiling& tiling) {
   if (!pays) return std::nullopt;
   return tiling;
 }
@@ -92,7 +92,7 @@ struct ForwardPlan {
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
         value(IsPointwise(shape) ? nullptr : arena->Numbers<T>(shape.in.size())),
-        product(Where(WinogradPays(shape), ForwardTiling(shape)), true, shape.out().rows(),
+        product(TilingIf(WinogradPays(shape), ForwardTiling(shape)), true, shape.out().rows(),
                 Panels(Taps(shape) * shape.in.c), shape.out_channels,
                 CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
         sums(product.blocks(), shape.out_channels, arena) {}
@@ -162,11 +162,11 @@ struct BackwardPlan {
         gradient_coefficients(shape.out_channels, arena),
         value(pointwise ? nullptr : arena->Numbers<T>(shape.in.size())),
         dy(pointwise ? nullptr : arena->Numbers<T>(shape.out().size())),
-        weight_gradient(Where(WinogradWeightGradientPays(shape), ForwardTiling(shape)),
+        weight_gradient(TilingIf(WinogradWeightGradientPays(shape), ForwardTiling(shape)),
                         shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
         product(
-            Where(WinogradPays(shape), BackwardTiling(shape)), !pointwise, shape.in.rows(),
+            TilingIf(WinogradPays(shape), BackwardTiling(shape)), !pointwise, shape.in.rows(),
             pointwise ? ResultPanels(shape.out_channels) : Panels(Taps(shape) * shape.out_channels),
             shape.in.c, pointwise ? cut : CutOf(shape, shape.in.rows(), block_rows), block_rows,
             threads, arena),
