@@ -1,5 +1,5 @@
-// What the tests of the two classes for minimal filtering share: convolutions, numbers, memory and
-// the measure of errors.
+// What the tests of the two classes for minimal filtering share: convolutions, numbers, memory, the
+// measure of errors, and the comparison of instruction sets.
 #ifndef PUSHPULL_TESTS_KERNELS_CPU_WINOGRAD_CASES_H_
 #define PUSHPULL_TESTS_KERNELS_CPU_WINOGRAD_CASES_H_
 
@@ -9,8 +9,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
 
+#include "common/base/cpu_isa.h"
 #include "common/base/random.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/arena.h"
@@ -94,6 +97,19 @@ Errors ErrorsOf(const std::vector<Number>& actual, const std::vector<double>& ex
   }
   errors.mean = std::sqrt(errors.mean);
   return errors;
+}
+
+// Expects that compute() returns the same numbers with each instruction set of this CPU that has
+// fused multiply-adds. `name` is that of the case.
+inline void ExpectInstructionSetsDoNotMatter(const std::string& name,
+                                             absl::FunctionRef<std::vector<float>()> compute) {
+  const std::vector<float> best = compute();
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    if (!HasFusedMultiplyAdd(isa)) continue;
+    UseCpuIsa(isa);
+    EXPECT_EQ(compute(), best) << name << ", " << CpuIsaName(isa);
+    UseCpuIsa(AvailableCpuIsas().back());
+  }
 }
 
 }  // namespace pushpull
