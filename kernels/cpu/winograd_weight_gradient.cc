@@ -3,8 +3,10 @@
 #include "kernels/cpu/winograd_weight_gradient.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "common/base/cpu_isa.h"
+#include "kernels/bfloat16.h"
 #include "kernels/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -77,7 +79,7 @@ HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t wi
 template <typename Transform, typename T>
 void TransformPanel(const WinogradTiling& tiling, const Shape& shape, int64_t top, int64_t left,
                     const T* images, const Panel& panel, int64_t position, T* out) {
-  constexpr int64_t kDepth = sizeof(float) / sizeof(T);  // 2 where the rows are in pairs
+  constexpr int64_t kDepth = std::is_same_v<T, Bfloat16> ? 2 : 1;  // 2: rows in pairs
   ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
     const auto transform = [&](const Tile& tile, Vector v[16]) HWY_ATTR {
       const T* image = images + tile.image * shape.h * shape.w * shape.c;
