@@ -17,7 +17,7 @@
 
 namespace pushpull {
 
-constexpr int64_t kWinogradPositions = 16;
+inline constexpr int64_t kWinogradPositions = 16;
 
 // What is read and what is computed. The pixel (h, w) of `result` reads the source's pixels from
 // (h - top, w - left) on, three rows and three columns; outside of the source these are zeros.
