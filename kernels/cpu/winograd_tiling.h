@@ -4,9 +4,10 @@
 // forward pass and the gradient of the input, winograd_weight_gradient.h that of the weights.
 //
 // The result is cut into tiles of 2x2 pixels, each of which reads a tile of 4x4 pixels of the
-// source. Both kinds of tiles and the weights are transformed to 16 numbers each, and numbers at
-// the same position are multiplied, so there are 16 matrix products. The transforms are sums and
-// halves. They make the result's rounding errors a few times as large as those of the direct sum
+// source. Both operands, the tiles of the source and either the weights or the tiles of the
+// result's gradient, are transformed to 16 numbers each, and numbers at the same position are
+// multiplied, so there are 16 matrix products. The transforms are sums and halves. They make the
+// rounding errors a few times as large as those of the direct sum
 // (docs/decisions/0031-minimal-filtering.md has the figures). Plain values and pure functions.
 #ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_TILING_H_
 #define PUSHPULL_KERNELS_CPU_WINOGRAD_TILING_H_

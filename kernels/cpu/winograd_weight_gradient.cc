@@ -141,7 +141,7 @@ int64_t SlicesOf(const WinogradTiling& tiling, const Panels& inner) {
   const int64_t slices = std::max(kFewestSlices, (inner.count() + panels - 1) / panels);
   return std::min(slices, inner.count());
 }
-// The channels of a slice at most. One panel has 24.
+// The channels of the largest slice at most: 16 per panel, but 24 in one of them.
 int64_t SliceChannels(const Panels& inner, int64_t slices) {
   return std::min(16 * ((inner.count() + slices - 1) / slices) + 8, inner.padded());
 }

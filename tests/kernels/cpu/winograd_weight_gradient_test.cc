@@ -26,7 +26,7 @@ struct Gradients {
 std::vector<Gradients> AllGradients() {
   std::vector<Gradients> all;
   for (const ConvolutionShape& shape : WinogradShapes()) all.emplace_back(shape);
-  // More tiles than are summed up at once: 420 of a full and of a partial slice of channels.
+  // 396 tiles are more than are summed up at once. One slice has two panels, the others have one.
   all.emplace_back(ConvolutionShape{{3, 24, 21, 150}, 21, 3, 1, {1, 1, 1, 1}});
   return all;
 }

@@ -128,7 +128,7 @@ TEST(RandomGraphTest, FastOperatorsAgreeWithTheReference) {
   EXPECT_LT(losses.Quantile(1.0), 1e-4);
 }
 
-// The emulation takes a tenth of a second per graph.
+// The emulation takes a tenth of a second per graph, so by default there are fewer graphs.
 TEST(RandomGraphTest, EmulatedKernelsAgreeWithTheReference) {
   Differences gradients;
   const uint64_t graphs = IsFullRun() ? kGraphs : 150;
