@@ -41,14 +41,20 @@ std::string AccessError::Text() const {
 void RaceDetector::StartBlock(size_t shared_bytes, unsigned threads) {
   if (epoch_ >= kLastEpoch) {
     epoch_ = 0;
-    cells_.clear();
-    atomics_.clear();
+    lower_ = {};
+    upper_ = {};
+    split_in_.clear();
   }
-  ++epoch_;
+  block_ = ++epoch_;
   bytes_ = shared_bytes;
-  const size_t cells = (shared_bytes + kCellBytes - 1) / kCellBytes;
-  if (cells_.size() < cells) cells_.resize(cells);
-  if (!atomics_.empty()) atomics_.resize(cells_.size());
+  const size_t words = (shared_bytes + kWordBytes - 1) / kWordBytes;
+  if (split_in_.size() < words) {
+    split_in_.resize(words);
+    for (Cells* cells : {&lower_, &upper_}) {
+      cells->plain.resize(words);
+      if (!cells->atomics.empty()) cells->atomics.resize(words);
+    }
+  }
   warp_epochs_.assign((threads + kWarpSize - 1) / kWarpSize, 0);
 }
 
@@ -79,37 +85,69 @@ inline void RaceDetector::Add(const Now& now, Accesses* accesses) {
   }
 }
 
+void RaceDetector::Split(size_t word) {
+  split_in_[word] = block_;
+  upper_.plain[word] = lower_.plain[word];
+  if (!lower_.atomics.empty()) upper_.atomics[word] = lower_.atomics[word];
+}
+
 template <AccessKind kKind>
-bool RaceDetector::AccessCells(const Now& now, size_t first, size_t end, AccessError* error) {
-  for (size_t c = first; c < end; ++c) {
-    Cell& cell = cells_[c];
-    int other = Conflict(cell.writes, now);
-    AccessKind earlier = AccessKind::kWrite;
-    if (kKind != AccessKind::kRead && other < 0) {
-      other = Conflict(cell.reads, now);
-      earlier = AccessKind::kRead;
-    }
-    if (kKind != AccessKind::kAtomic && other < 0 && !atomics_.empty()) {
-      other = Conflict(atomics_[c], now);
-      earlier = AccessKind::kAtomic;
-    }
-    if (other >= 0) {
-      *error = {AccessError::Kind::kRace,
-                static_cast<ptrdiff_t>(c * kCellBytes),
-                now.thread,
-                kKind,
-                static_cast<unsigned>(other),
-                earlier};
-      return false;
-    }
-    if (kKind == AccessKind::kRead) Add(now, &cell.reads);
-    if (kKind == AccessKind::kAtomic) Add(now, &atomics_[c]);
-    if (kKind == AccessKind::kWrite) {
-      const auto thread = static_cast<uint16_t>(now.thread);
-      cell.writes = {now.epoch, now.warp_epoch, thread, thread};
-    }
+inline bool RaceDetector::AccessCell(const Now& now, size_t word, size_t offset, Cells* cells,
+                                     AccessError* error) {
+  Cell& cell = cells->plain[word];
+  int other = Conflict(cell.writes, now);
+  AccessKind earlier = AccessKind::kWrite;
+  if (kKind != AccessKind::kRead && other < 0) {
+    other = Conflict(cell.reads, now);
+    earlier = AccessKind::kRead;
+  }
+  if (kKind != AccessKind::kAtomic && other < 0 && !cells->atomics.empty()) {
+    other = Conflict(cells->atomics[word], now);
+    earlier = AccessKind::kAtomic;
+  }
+  if (other >= 0) {
+    *error = {AccessError::Kind::kRace,
+              static_cast<ptrdiff_t>(offset),
+              now.thread,
+              kKind,
+              static_cast<unsigned>(other),
+              earlier};
+    return false;
+  }
+  if (kKind == AccessKind::kRead) Add(now, &cell.reads);
+  if (kKind == AccessKind::kAtomic) Add(now, &cells->atomics[word]);
+  if (kKind == AccessKind::kWrite) {
+    const auto thread = static_cast<uint16_t>(now.thread);
+    cell.writes = {now.epoch, now.warp_epoch, thread, thread};
   }
   return true;
+}
+
+template <AccessKind kKind>
+bool RaceDetector::AccessHalves(Now now, size_t first, size_t end, AccessError* error) {
+  size_t half = first;
+  while (half < end) {
+    const size_t word = half / 2;
+    const bool whole = half % 2 == 0 && half + 2 <= end;
+    if (!whole && !IsSplit(word)) Split(word);
+    if (!AccessCell<kKind>(now, word, half * kHalfBytes, half % 2 == 0 ? &lower_ : &upper_,
+                           error)) {
+      return false;
+    }
+    half += whole && !IsSplit(word) ? 2 : 1;
+  }
+  return true;
+}
+
+template <AccessKind kKind>
+inline bool RaceDetector::AccessBytes(const Now& now, size_t offset, size_t bytes,
+                                      AccessError* error) {
+  // Nearly all accesses are of this kind, and their time is a good part of all tests of kernels.
+  if (bytes == kWordBytes && offset % kWordBytes == 0 && !IsSplit(offset / kWordBytes)) {
+    return AccessCell<kKind>(now, offset / kWordBytes, offset, &lower_, error);
+  }
+  return AccessHalves<kKind>(now, offset / kHalfBytes,
+                             (offset + bytes + kHalfBytes - 1) / kHalfBytes, error);
 }
 
 bool RaceDetector::Access(AccessKind kind, unsigned thread, ptrdiff_t offset, size_t bytes,
@@ -123,16 +161,18 @@ bool RaceDetector::Access(AccessKind kind, unsigned thread, ptrdiff_t offset, si
   }
   const unsigned warp = thread / kWarpSize;
   const Now now{thread, warp, epoch_, warp_epochs_[warp]};
-  const size_t first = static_cast<size_t>(offset) / kCellBytes;
-  const size_t end = (static_cast<size_t>(last) + kCellBytes - 1) / kCellBytes;
+  const auto first = static_cast<size_t>(offset);
   switch (kind) {
     case AccessKind::kRead:
-      return AccessCells<AccessKind::kRead>(now, first, end, error);
+      return AccessBytes<AccessKind::kRead>(now, first, bytes, error);
     case AccessKind::kWrite:
-      return AccessCells<AccessKind::kWrite>(now, first, end, error);
+      return AccessBytes<AccessKind::kWrite>(now, first, bytes, error);
     case AccessKind::kAtomic:
-      if (atomics_.empty()) atomics_.resize(cells_.size());
-      return AccessCells<AccessKind::kAtomic>(now, first, end, error);
+      if (lower_.atomics.empty()) {
+        lower_.atomics.resize(split_in_.size());
+        upper_.atomics.resize(split_in_.size());
+      }
+      return AccessBytes<AccessKind::kAtomic>(now, first, bytes, error);
   }
   return true;
 }

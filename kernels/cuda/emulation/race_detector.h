@@ -7,11 +7,13 @@
 // programming guide says, so they do not count as barriers.
 //
 // The detector counts __syncthreads (the block's epoch) and the __syncwarp of each warp (the warp's
-// epoch). For each two bytes of shared memory it keeps the epochs and the thread of the last write,
-// and the epochs of the last reads and the last atomic operations with two of their threads. That
-// is exact: reads of one block epoch either come from one warp, then only its last warp epoch can
-// race with that warp, or from two, and then one of them races with any writer. Threads that access
-// neighbouring single bytes would be reported, but no kernel keeps bytes in shared memory.
+// epoch). For each four bytes of shared memory, a word, it keeps the epochs and the thread of the
+// last write, and the epochs of the last reads and the last atomic operations with two of their
+// threads. That is exact: reads of one block epoch either come from one warp, then only its last
+// warp epoch can race with that warp, or from two, and then one of them races with any writer. Once
+// an access in a block begins or ends in the middle of a word, its halves are kept apart. Threads
+// that access neighbouring single bytes would be reported, but no kernel keeps bytes in shared
+// memory.
 //
 // Reads of what nothing has been written to are not errors: kernels load whole vectors of which
 // they then use a part. The emulation fills shared memory with NaN patterns instead.
@@ -61,11 +63,11 @@ class RaceDetector {
   bool Access(AccessKind kind, unsigned thread, ptrdiff_t offset, size_t bytes, AccessError* error);
 
  private:
-  static constexpr size_t kCellBytes = 2;
+  static constexpr size_t kHalfBytes = 2, kWordBytes = 2 * kHalfBytes;
 
-  // Accesses of one kind to a cell in block epoch `epoch`. If `first` and `second` are of one warp,
-  // all accesses are of that warp, `warp_epoch` is its epoch at the latest of them, and the two are
-  // threads that accessed the cell in it. Otherwise they are threads of two warps.
+  // Accesses of one kind to the same bytes in block epoch `epoch`. If `first` and `second` are of
+  // one warp, all accesses are of that warp, `warp_epoch` is its epoch at the latest of them, and
+  // the two are threads that accessed the bytes in it. Otherwise they are threads of two warps.
   struct Accesses {
     uint32_t epoch = 0;
     uint32_t warp_epoch = 0;
@@ -74,6 +76,11 @@ class RaceDetector {
   struct Cell {
     Accesses writes;  // only the last
     Accesses reads;
+  };
+  // One cell for each word.
+  struct Cells {
+    std::vector<Cell> plain;
+    std::vector<Accesses> atomics;  // empty until the first atomic operation
   };
   // A thread, its warp and the epochs of the block and of the warp.
   struct Now {
@@ -84,14 +91,25 @@ class RaceDetector {
   static void Add(const Now& now, Accesses* accesses);
   // Returns a thread whose accesses the current one may not follow, or -1.
   static int Conflict(const Accesses& earlier, const Now& now);
+  bool IsSplit(size_t word) const { return split_in_[word] == block_; }
+  void Split(size_t word);
+  // Notes an access to a cell, whose first byte is `offset`.
   template <AccessKind kKind>
-  bool AccessCells(const Now& now, size_t first, size_t end, AccessError* error);
+  bool AccessCell(const Now& now, size_t word, size_t offset, Cells* cells, AccessError* error);
+  // Notes an access to the halves [first, end), counted from the beginning of shared memory.
+  template <AccessKind kKind>
+  bool AccessHalves(Now now, size_t first, size_t end, AccessError* error);
+  template <AccessKind kKind>
+  bool AccessBytes(const Now& now, size_t offset, size_t bytes, AccessError* error);
 
   size_t bytes_ = 0;
-  uint32_t epoch_ = 0;  // goes on from block to block, so that cells need not be cleared
+  // The epochs go on from block to block, so that cells need not be cleared.
+  uint32_t epoch_ = 0;
+  uint32_t block_ = 0;  // the epoch in which the block began
   std::vector<uint32_t> warp_epochs_;
-  std::vector<Cell> cells_;
-  std::vector<Accesses> atomics_;  // by cell; empty until the first atomic operation
+  Cells lower_;  // of the lower halves of the words that are split, else of words
+  Cells upper_;  // of the upper halves of the words that are split
+  std::vector<uint32_t> split_in_;  // by word: the last block in which it was split
 };
 
 }  // namespace pushpull::emulation

@@ -92,6 +92,16 @@ TEST_F(RaceDetectorTest, NumbersBesideEachOtherAreIndependent) {
   EXPECT_FALSE(Allows(kRead, 0, 0, 4));
 }
 
+TEST_F(RaceDetectorTest, AHalfKeepsWhatWasAccessedWithItsWord) {
+  EXPECT_TRUE(Allows(kWrite, 5, 4, 4));
+  EXPECT_TRUE(Allows(kRead, 5, 6, 2)) << "splits the word";
+  EXPECT_FALSE(Allows(kRead, 6, 4, 2));
+  EXPECT_FALSE(Allows(kRead, 6, 6, 2));
+  EXPECT_TRUE(Allows(kAtomic, 5, 8, 4));
+  EXPECT_TRUE(Allows(kRead, 5, 8, 2));
+  EXPECT_FALSE(Allows(kRead, 6, 10, 2));
+}
+
 TEST_F(RaceDetectorTest, ABlockDoesNotRaceWithTheOneBefore) {
   EXPECT_TRUE(Allows(kWrite, 5));
   EXPECT_TRUE(Allows(kAtomic, 5, 8));
@@ -124,11 +134,11 @@ class AllAccesses {
   explicit AllAccesses(unsigned warps) : warp_epochs_(warps) {}
   void PassBlockBarrier() { ++epoch_; }
   void PassWarpBarrier(unsigned warp) { ++warp_epochs_[warp]; }
-  // The threads whose access to the cell races with this one.
-  std::set<unsigned> Add(AccessKind kind, unsigned thread, ptrdiff_t cell) {
+  // The threads whose access to this half of a word races with this one.
+  std::set<unsigned> Add(AccessKind kind, unsigned thread, ptrdiff_t half) {
     const unsigned warp = thread / kWarpSize;
     std::set<unsigned> conflicts;
-    for (const Past& past : accesses_[cell]) {
+    for (const Past& past : accesses_[half]) {
       const bool plain_reads = kind == kRead && past.kind == kRead;
       const bool atomics = kind == kAtomic && past.kind == kAtomic;
       const bool same_warp = past.thread / kWarpSize == warp;
@@ -138,7 +148,7 @@ class AllAccesses {
         conflicts.insert(past.thread);
       }
     }
-    if (conflicts.empty()) accesses_[cell].push_back({kind, thread, epoch_, warp_epochs_[warp]});
+    if (conflicts.empty()) accesses_[half].push_back({kind, thread, epoch_, warp_epochs_[warp]});
     return conflicts;
   }
 
@@ -172,12 +182,21 @@ TEST_F(RaceDetectorTest, AgreesWithTheRuleOnRandomAccesses) {
         // Few threads, and in most blocks few writes, so that many accesses do not race.
         const unsigned thread = random() % 2 * kWarpSize + random() % 3;
         const auto kind = static_cast<AccessKind>(random() % (1 + block % 3));
-        const ptrdiff_t cell = static_cast<ptrdiff_t>(random() % 6);
-        const std::set<unsigned> expected = all.Add(kind, thread, cell);
+        // One to four halves of words; in a third of the blocks only whole words.
+        const bool words = block / 3 % 3 == 0;
+        const auto first = static_cast<ptrdiff_t>(words ? random() % 3 * 2 : random() % 6);
+        const auto halves = static_cast<ptrdiff_t>(words ? 2 : 1 + random() % 4);
+        std::set<unsigned> expected;
+        ptrdiff_t half = first;
+        for (; half < first + halves; ++half) {
+          expected = all.Add(kind, thread, half);
+          if (!expected.empty()) break;
+        }
         AccessError error;
-        ASSERT_EQ(detector_.Access(kind, thread, 2 * cell, 2, &error), expected.empty());
+        ASSERT_EQ(detector_.Access(kind, thread, 2 * first, 2 * halves, &error), expected.empty());
         if (!expected.empty()) {
           ASSERT_EQ(error.kind, AccessError::Kind::kRace);
+          ASSERT_EQ(error.offset / 4, half / 2) << "the word";
           ASSERT_EQ(expected.count(error.earlier_thread), 1u);
         }
         ++accesses;
