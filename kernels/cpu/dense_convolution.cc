@@ -246,7 +246,7 @@ void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* 
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kForward};
   const bool wants_statistics = statistics.mean != nullptr;
-  const ForwardFinisher<T> finisher(shape.out_channels, bias, y,
+  const ForwardFinisher<T> finisher(shape.out().rows(), shape.out_channels, bias, y,
                                     wants_statistics ? &plan.sums : nullptr);
   if (IsPointwise(shape)) {
     plan.product.Run(ValueRows<T>(x, plan.coefficients), nullptr, operand, finisher, pool);

@@ -9,87 +9,130 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // This comes after foreach_target.h, because it is compiled for each instruction set as well.
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/streamed_stores.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Goes down the tile one vector of channels at a time. For each row it adds the bias, stores
-// y and adds to two running sums in registers. The tile comes from the L1 cache and y is written
-// once, so the stores to memory are the likely bound. The tile's own padding columns are never
-// stored.
+// Goes down the tile one vector of channels at a time, or the vectors of one line of y. For each
+// row it adds the bias, stores y and adds to two running sums in registers. The tile comes from the
+// L1 cache and y is written once, so the stores to memory are the likely bound. The tile's own
+// padding columns are never stored.
+template <int kVectors, typename T, typename Lanes>
+void FinishForwardVectors(const typename ForwardFinisher<T>::Tensors& out, Lanes lanes, int64_t c,
+                          int64_t first_row, int64_t rows, const float* tile, int64_t stride,
+                          int64_t block) {
+  T* to = out.y + first_row * out.channels + c;
+  // The sums are over deviations from the first row of the block: sums of the values themselves
+  // would cancel badly where the mean is far from zero.
+  Vector bias[kVectors], origin[kVectors], sum[kVectors], squares[kVectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    bias[v] = out.bias != nullptr ? lanes.Load(out.bias + c + v * kLanes) : Zero();
+    origin[v] = Rounded<T>(hn::Add(lanes.LoadPadded(tile + v * kLanes), bias[v]));
+    sum[v] = squares[v] = Zero();
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector product = lanes.LoadPadded(tile + r * stride + v * kLanes);
+      const Vector y = Rounded<T>(hn::Add(product, bias[v]));
+      lanes.StoreExact(to + r * out.channels + v * kLanes, y);
+      const Vector d = hn::Sub(y, origin[v]);
+      sum[v] = hn::Add(sum[v], d);
+      squares[v] = hn::MulAdd(d, d, squares[v]);
+    }
+  }
+  if (out.sums == nullptr) return;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const Vector offset = hn::Div(sum[v], hn::Set(Tag(), static_cast<float>(rows)));
+    const Vector deviation = hn::NegMulAdd(sum[v], offset, squares[v]);
+    lanes.StorePadded(out.sums->First(block) + c + v * kLanes, hn::Add(origin[v], offset));
+    lanes.StorePadded(out.sums->Second(block) + c + v * kLanes, MaxOrSecond(Zero(), deviation));
+  }
+}
+
 template <typename T>
 void FinishForward(const typename ForwardFinisher<T>::Tensors& out, const Panel& panel,
                    int64_t first_row, int64_t rows, const float* tile, int64_t block) {
-  ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
-    const float* from = tile + (c - panel.start);
-    T* to = out.y + first_row * out.channels + c;
-    const Vector bias = out.bias != nullptr ? lanes.Load(out.bias + c) : Zero();
-    // The sums are over deviations from the first row of the block: sums of the values themselves
-    // would cancel badly where the mean is far from zero.
-    const Vector origin = Rounded<T>(hn::Add(lanes.LoadPadded(from), bias));
-    Vector sum = Zero(), squares = Zero();
-    for (int64_t r = 0; r < rows; ++r) {
-      const Vector y = Rounded<T>(hn::Add(lanes.LoadPadded(from + r * panel.width), bias));
-      lanes.StoreExact(to + r * out.channels, y);
-      const Vector d = hn::Sub(y, origin);
-      sum = hn::Add(sum, d);
-      squares = hn::MulAdd(d, d, squares);
-    }
-    if (out.sums == nullptr) return;
-    const Vector offset = hn::Div(sum, hn::Set(Tag(), static_cast<float>(rows)));
-    lanes.StorePadded(out.sums->First(block) + c, hn::Add(origin, offset));
-    const Vector deviation = hn::NegMulAdd(sum, offset, squares);
-    lanes.StorePadded(out.sums->Second(block) + c, MaxOrSecond(Zero(), deviation));
-  });
+  const bool streams = Streams(out.y, out.rows, out.channels);
+  ForEachStore<T>(streams, panel.start, panel.start + panel.valid,
+                  [&](int64_t c, auto lanes, auto vectors) HWY_ATTR {
+                    FinishForwardVectors<vectors(), T>(out, lanes, c, first_row, rows,
+                                                       tile + (c - panel.start), panel.width,
+                                                       block);
+                  });
 }
 
-// Goes down the rows of one vector of channels. The coefficients and the two sums stay in
-// registers; a row reads the tile (L1 cache), x.raw and dx.add and writes dx.dz. These up to three
-// streams of memory are the bound: there are fewer than ten arithmetic operations per vector. The
-// template parameters remove the tests from the loop.
-template <bool kNorm, bool kAdd, typename T, typename Lanes>
-void FinishVector(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes, int64_t c,
-                  int64_t first_row, int64_t rows, const float* tile, int64_t stride, int64_t block,
-                  Store store) {
+// Goes down the rows of one vector of channels, or of the vectors of one line of dz. The
+// coefficients and the two sums stay in registers; a row reads the tile (L1 cache), x.raw and
+// dx.add and writes dx.dz. These up to three streams of memory are the bound: there are fewer than
+// ten arithmetic operations per vector. The template parameters remove the tests from the loop.
+template <bool kNorm, bool kAdd, int kVectors, typename T, typename Lanes>
+void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes, int64_t c,
+                   int64_t first_row, int64_t rows, const float* tile, int64_t stride,
+                   int64_t block, Store store) {
   const Lazy<T>& x = out.x;
   const int64_t channels = x.shape.c;
   const Bounds bounds(x.activation);
-  const Vector zero = Zero();
-  const Vector scale = kNorm ? lanes.LoadPadded(out.coefficients.scale + c) : zero;
-  const Vector shift = kNorm ? lanes.LoadPadded(out.coefficients.shift + c) : zero;
-  const Vector mean = kNorm ? lanes.LoadPadded(out.coefficients.mean + c) : zero;
+  Vector scale[kVectors], shift[kVectors], mean[kVectors], dbeta[kVectors], dgamma[kVectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t from = c + v * kLanes;
+    scale[v] = kNorm ? lanes.LoadPadded(out.coefficients.scale + from) : Zero();
+    shift[v] = kNorm ? lanes.LoadPadded(out.coefficients.shift + from) : Zero();
+    mean[v] = kNorm ? lanes.LoadPadded(out.coefficients.mean + from) : Zero();
+    dbeta[v] = dgamma[v] = Zero();
+  }
   const bool needs_raw = kNorm || x.activation != Activation::kNone;
-  Vector dbeta = zero, dgamma = zero;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t i = (first_row + r) * channels + c;
-    Vector gradient = lanes.LoadPadded(tile + r * stride);
-    if constexpr (kAdd) gradient = hn::Add(gradient, lanes.Load(out.dx.add + i));
-    if (needs_raw) {
-      const Vector raw = lanes.Load(x.raw + i);
-      gradient = bounds.Slope(kNorm ? hn::MulAdd(raw, scale, shift) : raw, gradient);
-      gradient = Rounded<T>(gradient);
-      if constexpr (kNorm) {
-        dbeta = hn::Add(dbeta, gradient);
-        dgamma = hn::MulAdd(gradient, hn::Sub(raw, mean), dgamma);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t i = (first_row + r) * channels + c + v * kLanes;
+      Vector gradient = lanes.LoadPadded(tile + r * stride + v * kLanes);
+      if constexpr (kAdd) gradient = hn::Add(gradient, lanes.Load(out.dx.add + i));
+      if (needs_raw) {
+        const Vector raw = lanes.Load(x.raw + i);
+        gradient = bounds.Slope(kNorm ? hn::MulAdd(raw, scale[v], shift[v]) : raw, gradient);
+        gradient = Rounded<T>(gradient);
+        if constexpr (kNorm) {
+          dbeta[v] = hn::Add(dbeta[v], gradient);
+          dgamma[v] = hn::MulAdd(gradient, hn::Sub(raw, mean[v]), dgamma[v]);
+        }
+        lanes.StoreExact(out.dx.dz + i, gradient);
+      } else {
+        lanes.StoreExact(out.dx.dz + i, Rounded<T>(gradient));
       }
-      lanes.StoreExact(out.dx.dz + i, gradient);
-    } else {
-      lanes.Store(out.dx.dz + i, gradient);
     }
   }
-  if constexpr (kNorm) {
-    float* first = out.sums.First(block) + c;
-    float* second = out.sums.Second(block) + c;
+  if constexpr (!kNorm) return;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    float* first = out.sums.First(block) + c + v * kLanes;
+    float* second = out.sums.Second(block) + c + v * kLanes;
     if (store == Store::kAdd) {
-      dbeta = hn::Add(dbeta, lanes.LoadPadded(first));
-      dgamma = hn::Add(dgamma, lanes.LoadPadded(second));
+      dbeta[v] = hn::Add(dbeta[v], lanes.LoadPadded(first));
+      dgamma[v] = hn::Add(dgamma[v], lanes.LoadPadded(second));
     }
-    lanes.StorePadded(first, dbeta);
-    lanes.StorePadded(second, dgamma);
+    lanes.StorePadded(first, dbeta[v]);
+    lanes.StorePadded(second, dgamma[v]);
   }
+}
+
+template <bool kNorm, bool kAdd, typename T>
+void FinishSpan(const typename BackwardFinisher<T>::Tensors& out, const TileSpan& span,
+                int64_t first_row, int64_t rows, const float* tile, int64_t block, Store store) {
+  // With dx.add the lines are in the cache already if it is dz itself.
+  const bool streams = !kAdd && Streams(out.dx.dz, out.x.shape.rows(), out.x.shape.c);
+  ForEachStore<T>(streams, span.start, span.start + span.count,
+                  [&](int64_t c, auto lanes, auto vectors) HWY_ATTR {
+                    FinishVectors<kNorm, kAdd, vectors(), T>(out, lanes, c, first_row, rows,
+                                                             tile + (c - span.start), span.stride,
+                                                             block, store);
+                  });
 }
 
 template <typename T>
@@ -97,19 +140,15 @@ void FinishBackward(const typename BackwardFinisher<T>::Tensors& out, const Tile
                     int64_t first_row, int64_t rows, const float* tile, int64_t block,
                     Store store) {
   const bool norm = out.x.batch_norm != nullptr, add = out.dx.add != nullptr;
-  const int64_t stride = span.stride;
-  ForEachVector(span.start, span.start + span.count, [&](int64_t c, auto lanes) HWY_ATTR {
-    const float* from = tile + (c - span.start);
-    if (norm && add) {
-      FinishVector<true, true, T>(out, lanes, c, first_row, rows, from, stride, block, store);
-    } else if (norm) {
-      FinishVector<true, false, T>(out, lanes, c, first_row, rows, from, stride, block, store);
-    } else if (add) {
-      FinishVector<false, true, T>(out, lanes, c, first_row, rows, from, stride, block, store);
-    } else {
-      FinishVector<false, false, T>(out, lanes, c, first_row, rows, from, stride, block, store);
-    }
-  });
+  if (norm && add) {
+    FinishSpan<true, true, T>(out, span, first_row, rows, tile, block, store);
+  } else if (norm) {
+    FinishSpan<true, false, T>(out, span, first_row, rows, tile, block, store);
+  } else if (add) {
+    FinishSpan<false, true, T>(out, span, first_row, rows, tile, block, store);
+  } else {
+    FinishSpan<false, false, T>(out, span, first_row, rows, tile, block, store);
+  }
 }
 
 }  // namespace

@@ -29,14 +29,15 @@ template <typename T>
 class ForwardFinisher : public TileFinisher {
  public:
   struct Tensors {
+    int64_t rows;
     int64_t channels;
     const float* bias;  // may be null
     T* y;               // [rows, channels]
     const BlockSums* sums;
   };
   // `sums` is null if no statistics are wanted.
-  ForwardFinisher(int64_t channels, const float* bias, T* y, const BlockSums* sums)
-      : tensors_{channels, bias, y, sums} {}
+  ForwardFinisher(int64_t rows, int64_t channels, const float* bias, T* y, const BlockSums* sums)
+      : tensors_{rows, channels, bias, y, sums} {}
   void Finish(const Panel& panel, int64_t first_row, int64_t rows, const float* tile,
               int64_t block) const override;
 

@@ -25,39 +25,42 @@ void ExpectSameBits(const std::vector<NamedTensor>& expected,
   }
 }
 
-TEST_P(FastConvolution, MatchesReference) {
+void ExpectMatchesReference(const ConvolutionCase& test) {
   ThreadPool pool(2);
   const auto fast = MakeFastOperators(&pool);
   const auto reference = MakeReferenceOperators<float>();
-  const auto expected = RunCase(GetParam(), reference.get()),
-             actual = RunCase(GetParam(), fast.get());
+  const auto expected = RunCase(test, reference.get()), actual = RunCase(test, fast.get());
   ASSERT_EQ(expected.size(), actual.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(expected[i].name, actual[i].name);
-    ExpectClose(absl::StrCat(GetParam().name, " ", expected[i].name), expected[i].values,
+    ExpectClose(absl::StrCat(test.name, " ", expected[i].name), expected[i].values,
                 actual[i].values, 3e-5);
   }
 }
 
+TEST_P(FastConvolution, MatchesReference) { ExpectMatchesReference(GetParam()); }
+
 // Values are rounded to 8 bits when they are stored and when a product reads them, and the errors
 // of a sum's terms are independent of each other.
-TEST_P(FastConvolution, Bfloat16MatchesReference) {
+void ExpectBfloat16MatchesReference(const ConvolutionCase& test) {
   constexpr double kTolerance = 1e-2, kElementFactor = 5;
   ThreadPool pool(2);
   const auto fast = MakeFastOperators<Bfloat16>(&pool);
   const auto reference = MakeReferenceOperators<double>();
-  const auto expected = RunCase<double, Bfloat16>(GetParam(), reference.get()),
-             actual = RunCase(GetParam(), fast.get());
+  const auto expected = RunCase<double, Bfloat16>(test, reference.get()),
+             actual = RunCase(test, fast.get());
   ASSERT_EQ(expected.size(), actual.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(expected[i].name, actual[i].name);
-    const std::string label = absl::StrCat(GetParam().name, " ", expected[i].name);
+    const std::string label = absl::StrCat(test.name, " ", expected[i].name);
     // The norm of very few values says no more than the largest of them.
     const double tolerance = kTolerance * (expected[i].values.size() < 3 ? kElementFactor : 1);
     ExpectCloseInNorm(label, expected[i].values, actual[i].values, tolerance);
     ExpectClose(label, expected[i].values, actual[i].values, kElementFactor * tolerance);
   }
 }
+
+TEST_P(FastConvolution, Bfloat16MatchesReference) { ExpectBfloat16MatchesReference(GetParam()); }
 
 template <typename T>
 void ExpectThreadsDoNotMatter(const ConvolutionCase& test) {
@@ -115,6 +118,29 @@ std::vector<ConvolutionCase> LongPatchCases() {
 
 INSTANTIATE_TEST_SUITE_P(LongPatches, FastConvolution, testing::ValuesIn(LongPatchCases()));
 INSTANTIATE_TEST_SUITE_P(Depthwise, FastConvolution, testing::ValuesIn(DepthwiseCases()));
+
+// Tensors of 131072 rows, which are written past the caches from 8 MiB on if their rows are whole
+// cache lines.
+std::vector<ConvolutionCase> LargeCases(int channels) {
+  const Shape in{1, 512, 256, channels};
+  std::vector<ConvolutionCase> cases;
+  AddCase({.shape = SameConvolution(in, channels, 1, 1), .bias = true}, &cases);
+  AddCase({.kind = ConvolutionCase::Kind::kDepthwise, .shape = SameConvolution(in, channels, 3, 1)},
+          &cases);
+  return cases;
+}
+
+TEST(LargeTensors, MatchTheReference) {
+  for (const ConvolutionCase& test : LargeCases(16)) ExpectMatchesReference(test);
+}
+
+TEST(LargeTensors, Bfloat16MatchesTheReference) {
+  const CpuIsa best = AvailableCpuIsas().back();
+  if (best != CpuIsa::kAvx512 && best != CpuIsa::kAvx512Bf16) {
+    GTEST_SKIP() << "Bfloat16 is written past the caches with AVX-512 only";
+  }
+  ExpectBfloat16MatchesReference(LargeCases(32).front());
+}
 
 }  // namespace
 }  // namespace pushpull

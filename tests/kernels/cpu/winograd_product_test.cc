@@ -47,7 +47,8 @@ std::vector<float> Compute(const Case& test, int threads) {
   const WinogradProduct<T> product(test.tiling, threads, &arena);
   const std::vector<T> source = Converted<T>(test.source);
   std::vector<float> result(test.tiling.result.size(), std::nanf(""));
-  const ForwardFinisher<float> finisher(test.tiling.result.c, nullptr, result.data(), nullptr);
+  const Shape& shape = test.tiling.result;
+  const ForwardFinisher<float> finisher(shape.rows(), shape.c, nullptr, result.data(), nullptr);
   product.Run(source.data(), test.operand(), finisher, &pool);
   return result;
 }
