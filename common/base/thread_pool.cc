@@ -47,6 +47,9 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::Work(Loop* loop, int thread) {
   for (;;) {
+    // On x86 this is a locked instruction, which waits for all earlier stores of the thread, also
+    // for those that bypass the caches. An ordinary store, even a releasing one, would overtake
+    // these.
     const int64_t i = loop->next.fetch_add(1, std::memory_order_relaxed);
     if (i >= loop->count) return;
     loop->body(i, thread);

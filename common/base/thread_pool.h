@@ -28,7 +28,8 @@ class ThreadPool {
 
   // Calls body(i) for every i in [0, count) on the pool's threads and the calling thread, and
   // blocks until all calls have returned. Iterations are handed out in increasing order. `body`
-  // must not call ParallelFor of the same pool.
+  // must not call ParallelFor of the same pool. The caller and all later loops see what the calls
+  // have stored, also by x86's stores that bypass the caches, which need no fence of their own.
   void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body);
   // As above, but calls body(i, thread), where `thread` in [0, num_threads()) identifies the thread
   // that runs it; the calling thread is 0. Use it to give each thread a separate scratch buffer.

@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 // These come after foreach_target.h, because they are compiled for each instruction set as well.
 #include "kernels/cpu/depthwise_band.h"
+#include "kernels/cpu/streamed_stores.h"
 #include "kernels/cpu/vector_loads.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,8 +32,9 @@ struct RowJob {
   int64_t slab;
   const float* weights;  // those of the first tap row that applies
   int64_t kernel;
-  int64_t channels;  // of the tensor: the distance of two pixels of y and of two taps of weights
+  int64_t channels;  // of the tensor: the distance of two taps of weights
   T* y;
+  int64_t y_next;  // numbers from one pixel of y to the next
   int64_t pixels;
   const float* origin;  // null: no sums
   float* sum;
@@ -74,7 +76,7 @@ void RunVector(const RowJob<T>& job, int64_t c, Lanes lanes) {
       }
     }
     y = Rounded<T>(y);
-    lanes.StoreExact(job.y + w * job.channels + c, y);
+    lanes.StoreExact(job.y + w * job.y_next + c, y);
     const Vector d = hn::Sub(y, origin);
     sum = hn::Add(sum, d);
     squares = hn::MulAdd(d, d, squares);
@@ -93,6 +95,13 @@ void RunRow(const RowJob<T>& job, int tap_rows, int64_t channels) {
   });
 }
 
+// Copies a row of pixels of `channels` channels, which are `slab` numbers apart, to one of the rows
+// of a tensor.
+template <typename T>
+void StreamRow(const Shape& shape, const T* row, int64_t slab, int64_t channels, T* to) {
+  for (int64_t w = 0; w < shape.w; ++w) StreamLines(row + w * slab, channels, to + w * shape.c);
+}
+
 // Computes the output of one task, band by band, and its block of the sums.
 template <typename Load, typename T>
 void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Load& load,
@@ -105,6 +114,10 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
   const Band band{shape.padding.left, plan.columns, slab, scratch};
   band.ClearBorder(plan.in_rows, shape.in.w);
   float* origin = scratch + plan.band_floats;
+  // A vector of channels goes along a row, so it does not write whole lines of y. Where y is
+  // streamed, each of its rows is therefore computed in the cache first.
+  const bool streams = Streams(y, out.rows(), out.c) && slab % kLine<T> == 0;
+  T* row = reinterpret_cast<T*>(origin + slab + kDepthwiseReadAhead);
   float* sum = plan.sums.First(tiling.GroupOf(task)) + c0;
   float* squares = plan.sums.Second(tiling.GroupOf(task)) + c0;
   const int64_t padded = PaddedChannels(channels);
@@ -126,6 +139,7 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
         const int64_t h = oh * shape.stride - shape.padding.top;
         const int64_t kh0 = std::clamp<int64_t>(-h, 0, shape.kernel);
         const int64_t kh1 = std::clamp<int64_t>(shape.in.h - h, kh0, shape.kernel);
+        T* y_row = y + (n * out.h + oh) * out.w * out.c + c0;
         RowJob<T> job{band.Row(h + kh0 - top),
                       plan.columns * slab,
                       shape.stride * slab,
@@ -133,7 +147,8 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
                       weights + kh0 * shape.kernel * out.c + c0,
                       shape.kernel,
                       out.c,
-                      y + (n * out.h + oh) * out.w * out.c + c0,
+                      streams ? row : y_row,
+                      streams ? slab : out.c,
                       out.w,
                       origin,
                       sum,
@@ -149,6 +164,7 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
           std::transform(job.y, job.y + channels, origin, [](T value) { return ToFloat(value); });
         }
         RunRow(job, static_cast<int>(kh1 - kh0), channels);
+        if (streams) StreamRow(out, row, slab, channels, y_row);
       }
     }
   }

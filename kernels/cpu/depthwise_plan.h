@@ -26,7 +26,8 @@ struct DepthwiseForwardPlan {
         coefficients(shape.in.c, arena),
         sums(tiling.groups, shape.in.c, arena),
         band_floats(in_rows * columns * tiling.slab),
-        thread_floats(band_floats + tiling.slab + kDepthwiseReadAhead),
+        thread_floats(band_floats + tiling.slab + kDepthwiseReadAhead +
+                      shape.out_w() * tiling.slab),
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
@@ -36,7 +37,7 @@ struct DepthwiseForwardPlan {
   BlockSums sums;  // one block for each group of samples
   int64_t band_floats;
   int64_t thread_floats;
-  float* scratch;  // for each thread, a band and the origin of the sums
+  float* scratch;  // for each thread, a band, the origin of the sums and a row of y
 };
 
 struct DepthwiseBackwardPlan {

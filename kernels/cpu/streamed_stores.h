@@ -42,8 +42,7 @@ HWY_INLINE bool Streams(const T* tensor, int64_t rows, int64_t channels) {
 }
 
 // As FullLanes, for a line of such a tensor. All vectors of the line must be stored, one right
-// after the other. Other threads see the stores once the body of ThreadPool::ParallelFor that made
-// them has returned.
+// after the other. Other threads see the stores after the ThreadPool's loop that made them.
 struct StreamedLanes : FullLanes {
   HWY_INLINE void StoreExact(float* p, Vector v) const { hn::Stream(v, Tag(), p); }
   HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
@@ -68,6 +67,18 @@ HWY_INLINE void ForEachStore(bool streams, int64_t begin, int64_t end, F f) {
   ForEachVector(c, end, [&](int64_t from, auto lanes) HWY_ATTR {
     f(from, lanes, std::integral_constant<int, 1>());
   });
+}
+
+// Copies `count` numbers, which are whole lines, to the beginning of a line.
+template <typename T>
+HWY_INLINE void StreamLines(const T* from, int64_t count, T* to) {
+  const hn::CappedTag<uint8_t, kLineBytes> bytes;
+  const auto* source = reinterpret_cast<const uint8_t*>(from);
+  auto* target = reinterpret_cast<uint8_t*>(to);
+  const int64_t end = count * static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < end; i += static_cast<int64_t>(hn::Lanes(bytes))) {
+    hn::Stream(hn::LoadU(bytes, source + i), bytes, target + i);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

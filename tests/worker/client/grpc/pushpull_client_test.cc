@@ -225,7 +225,7 @@ TEST(PushpullClientTest, ASampledBatchIsThatOfTheSampler) {
 }
 
 TEST(PushpullClientTest, ASampledBatchHasLimits) {
-  const PushpullSampling good = {1, 1, 5, 100, 31, 3};
+  const PushpullSampling good = {1, 1, 5, 100, 31, 3, 0, 0};
   const auto sample = [](PushpullSampling sampling, uint64_t position, uint32_t replica) {
     return pushpull_sample_batch(&sampling, position, replica, nullptr, 0);
   };
