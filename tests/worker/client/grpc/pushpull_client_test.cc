@@ -202,7 +202,7 @@ TEST(PushpullClientTest, AProcessMayHaveSeveralClones) {
 
 TEST(PushpullClientTest, ASampledBatchIsThatOfTheSampler) {
   for (const bool sync : {true, false}) {
-    const PushpullSampling sampling = {sync ? 1 : 0, 1, 5, 100, 31, 3};
+    const PushpullSampling sampling = {sync ? 1 : 0, 1, 5, 100, 31, 3, 0, 0};
     Sampler sampler({.mode = sync ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync,
                      .seed = 5,
                      .num_examples = 100,
