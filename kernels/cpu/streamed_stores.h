@@ -27,7 +27,7 @@ constexpr int kLineVectors = static_cast<int>(kLine<T> / kLanes);
 // A kernel keeps some registers for each vector of a line, so more than two would not fit. A line
 // is one or two vectors for floats with AVX2 and AVX-512, and for Bfloat16 with AVX-512.
 template <typename T>
-constexpr bool kCanStream = HWY_ARCH_X86&& kLineVectors<T> <= 2;
+constexpr bool kCanStream = (HWY_ARCH_X86 != 0) && kLineVectors<T> <= 2;
 
 // Streaming pays from about this size on: a quarter of the third-level cache of a server's CPU,
 // which other tensors and other processes use as well.

@@ -125,7 +125,7 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
 template <bool kNorm, bool kAdd, typename T>
 void FinishSpan(const typename BackwardFinisher<T>::Tensors& out, const TileSpan& span,
                 int64_t first_row, int64_t rows, const float* tile, int64_t block, Store store) {
-  // With dx.add the lines are in the cache already if it is dz itself.
+  // dx.add is often dz itself, whose lines are then in the cache already.
   const bool streams = !kAdd && Streams(out.dx.dz, out.x.shape.rows(), out.x.shape.c);
   ForEachStore<T>(streams, span.start, span.start + span.count,
                   [&](int64_t c, auto lanes, auto vectors) HWY_ATTR {
