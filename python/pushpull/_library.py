@@ -83,6 +83,7 @@ _PROTOTYPES: dict[str, tuple[object, Sequence[object]]] = {
     "clone_error": (ctypes.c_char_p, [_CLONE]),
     "clone_connect": (ctypes.c_int, [_CLONE]),
     "clone_job": (None, [_CLONE, ctypes.POINTER(Job)]),
+    "clone_computes_on": (ctypes.c_int, [_CLONE, ctypes.c_char_p, ctypes.c_char_p]),
     "clone_start": (ctypes.c_int, [_CLONE, ctypes.POINTER(Variable), ctypes.c_int64, ctypes.POINTER(FloatPointer),
                                    ctypes.c_uint64]),
     "clone_total_elements": (ctypes.c_int64, [_CLONE]),

@@ -31,10 +31,11 @@ class Session:
         self.batch: Optional[RawBatch] = None  # the one that is being computed
         self.started = False
 
-    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int) -> None:
+    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int, *,
+              device: str = "", rounding: str = "") -> None:
         """Registers the clone. A repeated call checks that the number of samples is the same."""
         if self._num_samples is None:
-            self.ps.start(variables, values, num_samples)
+            self.ps.start(variables, values, num_samples, device=device, rounding=rounding)
             self._num_samples = num_samples
             self.started = True
         elif self._num_samples != num_samples:

@@ -229,11 +229,14 @@ class ParameterServer:
                    external_name=None if name is None else name.decode(),
                    pipeline_config=(job.pipeline_config or b"").decode())
 
-    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int) -> None:
+    def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int, *,
+              device: str = "", rounding: str = "") -> None:
         """Registers the clone for a model with these variables. Blocks until it is registered.
 
         values: the initial value of each variable, in the same order; the server takes them if the job awaits its
         variables. num_samples: the size of the training data, which train_input_reader.num_epochs counts.
+        device: what the program computes on, for `psctl status` and the checkpoints. rounding: clones with different
+        texts here may compute different last bits, of which a synchronous job warns once; empty: not known.
 
         Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
         difference, if the job has other variables.
@@ -259,6 +262,7 @@ class ParameterServer:
             entry.frozen = variable.frozen
             entry.moving_average_decay = variable.moving_average_decay
             pointers[i] = array.ctypes.data_as(_library.FloatPointer)
+        self._do(self._library.pushpull_clone_computes_on, device.encode(), rounding.encode())
         self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
         self._variables = list(variables)
         del kept

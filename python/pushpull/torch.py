@@ -24,6 +24,7 @@ import torch.utils.data
 from pushpull import checkpoint
 from pushpull._session import Server, TrainerBase
 from pushpull._torch_data import COMPUTATION, Key, Loader, Shares, seed_generators
+from pushpull._torch_device import device_of
 from pushpull._torch_mapping import CONVOLUTION, DEPTHWISE, LINEAR, ServerVariable
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
@@ -144,7 +145,9 @@ class Trainer(TrainerBase):
         if not self._session.started:
             check_unchanged(self._model, self._entries)
             variables = [entry.variable for entry in self._entries]
-            self._session.start(variables, [value_of(entry) for entry in self._entries], num_samples)
+            device = device_of(self._model)
+            self._session.start(variables, [value_of(entry) for entry in self._entries], num_samples, device=device,
+                                rounding=device)
             self._offsets = [self.ps.offset(i) for i in range(len(variables))]
             self._add_hooks()
         else:

@@ -41,6 +41,9 @@ class TorchTraining(PythonJobTest):
             optimizer.step()
         for name, values in self.weights().items():
             numpy.testing.assert_allclose(values, model.state_dict()[name].numpy(), atol=1e-6, err_msg=name)
+        devices = pushpull.checkpoint.open_checkpoint(self.folder / "run").manifest["devices"]
+        capability = torch.backends.cpu.get_cpu_capability()
+        self.assertEqual(devices, [f"the CPU ({capability}) in fp64, PyTorch {torch.__version__}"])
 
     def example(self, images, share, index):
         """Returns an example as a clone loads it, with the same random numbers."""

@@ -25,6 +25,7 @@ class Training(PythonJobTest):
         expected = perceptron.make_variables(16, "float64")
         velocity = {name: 0.0 for name in expected}
         job = pushpull.checkpoint.open_checkpoint(self.folder / "run").manifest
+        self.assertEqual(job["devices"], [f"the CPU, NumPy {numpy.__version__}"])
         for step in range(5):
             indices = self.indices(job["seed"], step)
             gradients, _ = perceptron.gradients_at(expected, x[indices], y[indices])

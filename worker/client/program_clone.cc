@@ -112,7 +112,7 @@ absl::StatusOr<GradientSource*> ProgramClone::WithLocalSteps(GradientSource* sou
 }
 
 absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const float* const* values,
-                                 uint64_t num_samples) {
+                                 uint64_t num_samples, ps::Arithmetic arithmetic) {
   PP_RETURN_IF_ERROR(CheckRunning());
   if (!connected_) return absl::FailedPreconditionError("this clone is not connected yet");
   if (trainer_ != nullptr) return absl::FailedPreconditionError("this clone was already started");
@@ -120,6 +120,7 @@ absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const floa
   PP_ASSIGN_OR_RETURN(VariableLayout layout, VariableLayout::Create(std::move(variables)));
   PP_RETURN_IF_ERROR(Declare(layout, values));
   layout_ = std::move(layout);
+  session_->set_arithmetic(std::move(arithmetic));
   CloneTrainerOptions training;
   training.gradient_codec = options_.gradient_codec;
   training.pull_last_weights = true;

@@ -55,10 +55,10 @@ class ProgramClone {
 
   // Declares the variables if the job awaits them, starts the trainer, and blocks until the clone
   // is registered. values[i]: as in DeclareVariables; `values` may be null if the job does not
-  // await its variables. Errors are those of VariableLayout::Create, DeclareVariables and
-  // PsSession::Register.
+  // await its variables. `arithmetic`: as in PsSession::set_arithmetic. Errors are those of
+  // VariableLayout::Create, DeclareVariables and PsSession::Register.
   absl::Status Start(std::vector<VariableSpec> variables, const float* const* values,
-                     uint64_t num_samples);
+                     uint64_t num_samples, ps::Arithmetic arithmetic);
   // Null before Start has got as far as the registration.
   ProgramGradientSource* source() const { return source_.get(); }
   const VariableLayout* layout() const { return layout_.has_value() ? &*layout_ : nullptr; }

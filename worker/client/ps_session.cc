@@ -52,6 +52,7 @@ bool IsTransient(const absl::Status& status) {
 PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait)
     : options_(std::move(options)),
       identity_(OrRandom(options_.identity)),
+      arithmetic_(options_.arithmetic),
       factory_(std::move(factory)),
       clock_(clock),
       on_wait_(std::move(on_wait)),
@@ -210,7 +211,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   request.set_session(identity_.session);
   request.set_process_number(identity_.process_number);
   request.set_num_images(num_images);
-  *request.mutable_arithmetic() = options_.arithmetic;
+  *request.mutable_arithmetic() = arithmetic_;
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }

@@ -45,7 +45,7 @@ class PsSession {
     absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
-    ps::Arithmetic arithmetic = {};                   // of the gradients; empty: not known
+    ps::Arithmetic arithmetic = {};                   // of the gradients; see set_arithmetic
     // How the server sends the weights. Other encodings than float32 round them; the server's
     // weights stay as they are.
     const GradientCodec* weight_codec = &Float32Codec();
@@ -76,6 +76,10 @@ class PsSession {
   absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
   // Asks the coordinator whether the job still awaits its variables.
   absl::StatusOr<bool> AwaitsVariables();
+
+  // What the gradients are computed with, if that is not known when the session is made. Empty: not
+  // known. Call it before the first Register.
+  void set_arithmetic(ps::Arithmetic arithmetic) { arithmetic_ = std::move(arithmetic); }
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
   // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
@@ -170,6 +174,7 @@ class PsSession {
 
   const Options options_;
   const CloneIdentity identity_;
+  ps::Arithmetic arithmetic_;
   const ClientFactory factory_;
   Clock* const clock_;
   const WaitReporter on_wait_;

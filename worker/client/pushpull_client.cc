@@ -27,7 +27,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/pipeline_config.h"
 #include "worker/client/program_clone.h"
-#include "worker/sampling/sampler.h"
 
 namespace pushpull {
 namespace {
@@ -153,36 +152,6 @@ absl::StatusOr<GradientResult> ResultOf(uint64_t samples, double loss,
   return result;
 }
 
-BatchPart SampledPart(const PushpullSampling& sampling) {
-  return {static_cast<int64_t>(sampling.first_sample), static_cast<int64_t>(sampling.samples)};
-}
-
-// Returns the options of a sampler, or nullopt if a number is out of its range.
-std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t position,
-                                      uint32_t replica) {
-  constexpr double kMostPositions = 9e18;  // Sampler counts in int64_t
-  if (from.num_examples < 1 || from.num_examples > int64_t{1} << 62) return std::nullopt;
-  if (from.num_replicas < 1 || from.batch_size < 1) return std::nullopt;
-  if (from.sync != 0 && from.samples > 0) {
-    const uint64_t size = static_cast<uint64_t>(from.batch_size);
-    if (from.samples > size || from.first_sample > size - from.samples) return std::nullopt;
-  } else if (replica >= static_cast<uint32_t>(from.num_replicas) ||
-             (from.sync != 0 && from.batch_size < from.num_replicas)) {
-    return std::nullopt;
-  }
-  const double batches =
-      (static_cast<double>(position) + 1.0) * (from.sync != 0 ? 1.0 : from.num_replicas);
-  if (batches * static_cast<double>(from.batch_size) > kMostPositions) return std::nullopt;
-  SamplerOptions to;
-  to.mode = from.sync != 0 ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync;
-  to.seed = from.seed;
-  to.num_examples = from.num_examples;
-  to.batch_size = from.batch_size;
-  to.num_replicas = from.sync != 0 && from.samples > 0 ? 1 : from.num_replicas;
-  to.shuffle = from.shuffle != 0;
-  return to;
-}
-
 }  // namespace
 }  // namespace pushpull
 
@@ -194,6 +163,7 @@ struct PushpullClone {
   const absl::Status options_problem;
   pushpull::ProgramClone clone;
   std::string error;
+  ps::Arithmetic arithmetic;
   // From the job's config.
   std::optional<std::string> external_name;
   uint64_t batch_size = 0;
@@ -271,7 +241,18 @@ absl::Status Start(PushpullClone* clone, const PushpullVariable* variables, int6
   for (int64_t i = 0; i < count; ++i) {
     PP_ASSIGN_OR_RETURN(specs.emplace_back(), Convert(variables[i]));
   }
-  return clone->clone.Start(std::move(specs), values, num_samples);
+  return clone->clone.Start(std::move(specs), values, num_samples, clone->arithmetic);
+}
+
+absl::Status ComputesOn(PushpullClone* clone, const char* device, const char* rounding) {
+  if (clone->clone.source() != nullptr) {
+    return absl::FailedPreconditionError(
+        "this clone was already started: call pushpull_clone_computes_on before "
+        "pushpull_clone_start");
+  }
+  clone->arithmetic.set_device(Text(device));
+  clone->arithmetic.set_rounding(Text(rounding));
+  return absl::OkStatus();
 }
 
 absl::Status Next(PushpullClone* clone, int32_t milliseconds, PushpullBatch* batch) {
@@ -348,6 +329,10 @@ void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job) {
   job->pipeline_config = reply->pipeline_config().c_str();
 }
 
+int pushpull_clone_computes_on(PushpullClone* clone, const char* device, const char* rounding) {
+  return Guarded(clone, [&] { return pushpull::ComputesOn(clone, device, rounding); });
+}
+
 int pushpull_clone_start(PushpullClone* clone, const PushpullVariable* variables, int64_t count,
                          const float* const* values, uint64_t num_samples) {
   return Guarded(clone,
@@ -421,25 +406,6 @@ void pushpull_clone_progress(PushpullClone* clone, PushpullProgress* progress, c
       std::min(report.waiting_for.size(), static_cast<size_t>(waiting_for_size) - 1);
   memcpy(waiting_for, report.waiting_for.data(), size);
   waiting_for[size] = '\0';
-}
-
-int64_t pushpull_sample_batch(const PushpullSampling* sampling, uint64_t position, uint32_t replica,
-                              int64_t* indices, int64_t capacity) {
-  if (sampling == nullptr || capacity < 0 || (indices == nullptr && capacity > 0)) return -1;
-  const std::optional<pushpull::SamplerOptions> options =
-      pushpull::Convert(*sampling, position, replica);
-  if (!options.has_value()) return -1;
-  std::vector<pushpull::Sample> samples;
-  const pushpull::Sampler sampler(*options);
-  const int64_t step = static_cast<int64_t>(position);
-  if (options->mode == pushpull::SamplerOptions::Mode::kSync && sampling->samples > 0) {
-    sampler.GetPart(step, pushpull::SampledPart(*sampling), &samples);
-  } else {
-    sampler.GetBatch(step, static_cast<int>(replica), &samples);
-  }
-  const int64_t size = static_cast<int64_t>(samples.size());
-  for (int64_t i = 0; i < std::min(size, capacity); ++i) indices[i] = samples[i].index;
-  return size;
 }
 
 int32_t pushpull_client_version(void) { return PUSHPULL_CLIENT_VERSION; }

@@ -109,6 +109,14 @@ typedef struct {
   float moving_average_decay;
 } PushpullVariable;
 
+// Says what the program computes the gradients with, for `psctl status` and the manifests of
+// checkpoints: "the CPU (AVX2) in fp32, PyTorch 2.15.0". Call it before pushpull_clone_start.
+// rounding: clones with different texts here may compute different last bits from the same input,
+// of which a synchronous job warns once; null or empty: not known.
+// FAILED_PRECONDITION: the clone was already started.
+PUSHPULL_CLIENT_API int pushpull_clone_computes_on(PushpullClone* clone, const char* device,
+                                                   const char* rounding);
+
 // Registers the clone for a model with these variables and begins to pull and to send heartbeats.
 // If the job awaits its variables, declares them with `values`: the elements of each variable in C
 // order. Otherwise compares them with the job's. num_samples: size of the training data, which

@@ -132,6 +132,8 @@ TEST(ClientFailuresTest, RefusesCallsInTheWrongOrder) {
   EXPECT_EQ(pushpull_clone_start(fresh.get(), program.variables.data(), 4, nullptr, 100),
             PUSHPULL_FAILED_PRECONDITION);
   EXPECT_THAT(ErrorOf(fresh), HasSubstr("already started"));
+  EXPECT_EQ(pushpull_clone_computes_on(fresh.get(), "", ""), PUSHPULL_FAILED_PRECONDITION);
+  EXPECT_THAT(ErrorOf(fresh), HasSubstr("before pushpull_clone_start"));
   EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, nullptr, 0), PUSHPULL_FAILED_PRECONDITION);
   EXPECT_EQ(pushpull_clone_give_up(fresh.get(), "no"), PUSHPULL_FAILED_PRECONDITION);
   EXPECT_EQ(pushpull_clone_next(fresh.get(), 0, nullptr), PUSHPULL_INVALID_ARGUMENT);

@@ -21,6 +21,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kModelSteps = 20;
@@ -55,6 +56,13 @@ class ExternalServer {
 
   const std::string& address() const { return options_.listen; }
 
+  // The last checkpoint's list of what the clones compute on.
+  std::vector<std::string> Devices() {
+    const auto checkpoint = Checkpoint::Open(files_, options_.train_dir, kModelSteps);
+    if (checkpoint.ok()) return (*checkpoint)->manifest().devices;
+    ADD_FAILURE() << checkpoint.status();
+    return {};
+  }
   // The weights in the last checkpoint.
   std::vector<float> Weights(const VariableLayout& layout) {
     const auto checkpoint = Checkpoint::Open(files_, options_.train_dir, kModelSteps);
@@ -151,6 +159,8 @@ TEST_F(ExternalModelTest, TheFirstOfSeveralProgramsDeclaresTheModel) {
         pushpull_clone_job(clone.get(), &job);
         EXPECT_EQ(job.batch_size, 31);
         EXPECT_EQ(std::string(job.external_name), "toy");
+        const std::string device = absl::StrCat("machine ", k % 2);
+        EXPECT_EQ(pushpull_clone_computes_on(clone.get(), device.c_str(), nullptr), PUSHPULL_OK);
         EXPECT_EQ(Start(clone.get()), PUSHPULL_OK) << pushpull_clone_error(clone.get());
         EXPECT_EQ(TrainToTheEnd(clone.get(), ToyProgram(layout_, 3)), PUSHPULL_OK)
             << pushpull_clone_error(clone.get());
@@ -159,6 +169,7 @@ TEST_F(ExternalModelTest, TheFirstOfSeveralProgramsDeclaresTheModel) {
     for (std::thread& program : programs) program.join();
     server.Join();
     EXPECT_EQ(server.Weights(layout_), expected) << tasks << " tasks";
+    EXPECT_THAT(server.Devices(), ElementsAre("machine 0", "machine 1"));
   }
 }
 
