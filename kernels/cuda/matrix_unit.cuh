@@ -31,11 +31,11 @@ namespace pushpull::PUSHPULL_CUDA {
 __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
   CheckVector(row, 16);
-  uint64_t rows[32];
-  emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
+  const emulation::LaneValues* const rows =
+      emulation::GatherWarp({{reinterpret_cast<uint64_t>(row)}});
   const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;
   for (unsigned i = 0; i < 4; ++i) {
-    const auto* const numbers = reinterpret_cast<const Bfloat16*>(rows[8 * i + g]);
+    const auto* const numbers = reinterpret_cast<const Bfloat16*>(rows[8 * i + g].values[0]);
     out[i] = numbers[2 * t].bits | static_cast<unsigned>(numbers[2 * t + 1].bits) << 16;
   }
 #else
@@ -52,12 +52,12 @@ __device__ __forceinline__ void LoadMatrices(const Bfloat16* row, unsigned out[4
 __device__ __forceinline__ void LoadMatricesTransposed(const Bfloat16* row, unsigned out[4]) {
 #ifdef PUSHPULL_CUDA_EMULATION
   CheckVector(row, 16);
-  uint64_t rows[32];
-  emulation::GatherWarp(reinterpret_cast<uint64_t>(row), rows);
+  const emulation::LaneValues* const rows =
+      emulation::GatherWarp({{reinterpret_cast<uint64_t>(row)}});
   const unsigned g = emulation::LaneId() / 4, t = emulation::LaneId() % 4;
   for (unsigned i = 0; i < 4; ++i) {
-    const auto* const first = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t]);
-    const auto* const second = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t + 1]);
+    const auto* const first = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t].values[0]);
+    const auto* const second = reinterpret_cast<const Bfloat16*>(rows[8 * i + 2 * t + 1].values[0]);
     out[i] = first[g].bits | static_cast<unsigned>(second[g].bits) << 16;
   }
 #else

@@ -1,7 +1,8 @@
 #include "kernels/cuda/emulation/async_copies.h"
 
-#include <deque>
-#include <map>
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "glog/logging.h"
@@ -13,16 +14,17 @@ namespace {
 
 struct ThreadCopies {
   std::vector<AsyncCopy> open;
-  std::deque<std::vector<AsyncCopy>> groups;  // closed ones, the oldest first
+  std::vector<std::vector<AsyncCopy>> groups;  // closed ones, the oldest first
 };
 
-// The threads of the running block, by their index in it.
-thread_local std::map<unsigned, ThreadCopies> copies;
+// The threads of the running block, by their index in it, up to the last that has copied.
+thread_local std::vector<ThreadCopies> copies;
 
 ThreadCopies& OfThread() {
-  const ThreadPlace& place = CurrentPlace();
-  const Dim3 &t = place.thread_index, &size = place.block_size;
-  return copies[t.x + size.x * (t.y + size.y * t.z)];
+  const Dim3 t = Unpack(PackedThreadIndex()), size = Unpack(PackedBlockSize());
+  const unsigned index = t.x + size.x * (t.y + size.y * t.z);
+  if (copies.size() <= index) copies.resize(index + 1);
+  return copies[index];
 }
 
 }  // namespace
@@ -37,17 +39,19 @@ void CloseAsyncGroup() {
 std::vector<AsyncCopy> TakeAsyncCopies(int newest) {
   ThreadCopies& own = OfThread();
   std::vector<AsyncCopy> taken;
-  while (static_cast<int>(own.groups.size()) > newest) {
-    taken.insert(taken.end(), own.groups.front().begin(), own.groups.front().end());
-    own.groups.pop_front();
+  const auto end = own.groups.end() - std::min<ptrdiff_t>(newest, std::ssize(own.groups));
+  for (auto group = own.groups.begin(); group != end; ++group) {
+    taken.insert(taken.end(), group->begin(), group->end());
   }
+  own.groups.erase(own.groups.begin(), end);
   return taken;
 }
 
 void BeginAsyncCopies() { copies.clear(); }
 
 void EndAsyncCopies(const char* kernel) {
-  for (const auto& [thread, own] : copies) {
+  for (size_t thread = 0; thread < copies.size(); ++thread) {
+    const ThreadCopies& own = copies[thread];
     size_t left = own.open.size();
     for (const std::vector<AsyncCopy>& group : own.groups) left += group.size();
     CHECK_EQ(left, 0u) << kernel << ": thread " << thread << " has ended without waiting for "

@@ -18,10 +18,10 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-#define threadIdx (::pushpull::emulation::CurrentPlace().thread_index)
-#define blockIdx (::pushpull::emulation::CurrentPlace().block_index)
-#define blockDim (::pushpull::emulation::CurrentPlace().block_size)
-#define gridDim (::pushpull::emulation::CurrentPlace().grid_size)
+#define threadIdx ::pushpull::emulation::Unpack(::pushpull::emulation::PackedThreadIndex())
+#define blockIdx ::pushpull::emulation::Unpack(::pushpull::emulation::PackedBlockIndex())
+#define blockDim ::pushpull::emulation::Unpack(::pushpull::emulation::PackedBlockSize())
+#define gridDim ::pushpull::emulation::Unpack(::pushpull::emulation::PackedGridSize())
 
 using dim3 = ::pushpull::emulation::Dim3;
 
@@ -72,10 +72,10 @@ T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   ::pushpull::emulation::CheckMask(mask);
-  uint64_t values[32];
-  ::pushpull::emulation::GatherWarp(predicate != 0, values);
+  const ::pushpull::emulation::LaneValues* const lanes =
+      ::pushpull::emulation::GatherWarp({{predicate != 0}});
   unsigned votes = 0;
-  for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(values[l]) << l;
+  for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(lanes[l].values[0]) << l;
   return votes;
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }

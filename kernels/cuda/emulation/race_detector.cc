@@ -43,13 +43,11 @@ void RaceDetector::StartBlock(size_t shared_bytes, unsigned threads) {
     epoch_ = 0;
     lower_ = {};
     upper_ = {};
-    split_in_.clear();
   }
   block_ = ++epoch_;
   bytes_ = shared_bytes;
   const size_t words = (shared_bytes + kWordBytes - 1) / kWordBytes;
-  if (split_in_.size() < words) {
-    split_in_.resize(words);
+  if (lower_.plain.size() < words) {
     for (Cells* cells : {&lower_, &upper_}) {
       cells->plain.resize(words);
       if (!cells->atomics.empty()) cells->atomics.resize(words);
@@ -70,24 +68,18 @@ inline int RaceDetector::Conflict(const Accesses& earlier, const Now& now) {
 
 inline void RaceDetector::Add(const Now& now, Accesses* accesses) {
   const auto thread = static_cast<uint16_t>(now.thread);
-  if (accesses->epoch != now.epoch) {
+  if (SayAll(*accesses, now)) return;
+  const bool of_this_warp = accesses->first / kWarpSize == now.warp;
+  if (accesses->epoch != now.epoch || (of_this_warp && accesses->warp_epoch != now.warp_epoch)) {
     *accesses = {now.epoch, now.warp_epoch, thread, thread};
-    return;
-  }
-  const unsigned warp = accesses->first / kWarpSize;
-  if (warp != accesses->second / kWarpSize) return;  // of two warps already
-  if (warp != now.warp) {
-    accesses->second = thread;
-  } else if (accesses->warp_epoch != now.warp_epoch) {
-    *accesses = {now.epoch, now.warp_epoch, thread, thread};
-  } else if (accesses->first == accesses->second) {
+  } else {
     accesses->second = thread;
   }
 }
 
 void RaceDetector::Split(size_t word) {
-  split_in_[word] = block_;
   upper_.plain[word] = lower_.plain[word];
+  lower_.plain[word].split_in = block_;
   if (!lower_.atomics.empty()) upper_.atomics[word] = lower_.atomics[word];
 }
 
@@ -142,7 +134,6 @@ bool RaceDetector::AccessHalves(Now now, size_t first, size_t end, AccessError* 
 template <AccessKind kKind>
 inline bool RaceDetector::AccessBytes(const Now& now, size_t offset, size_t bytes,
                                       AccessError* error) {
-  // Nearly all accesses are of this kind, and their time is a good part of all tests of kernels.
   if (bytes == kWordBytes && offset % kWordBytes == 0 && !IsSplit(offset / kWordBytes)) {
     return AccessCell<kKind>(now, offset / kWordBytes, offset, &lower_, error);
   }
@@ -169,8 +160,8 @@ bool RaceDetector::Access(AccessKind kind, unsigned thread, ptrdiff_t offset, si
       return AccessBytes<AccessKind::kWrite>(now, first, bytes, error);
     case AccessKind::kAtomic:
       if (lower_.atomics.empty()) {
-        lower_.atomics.resize(split_in_.size());
-        upper_.atomics.resize(split_in_.size());
+        lower_.atomics.resize(lower_.plain.size());
+        upper_.atomics.resize(lower_.plain.size());
       }
       return AccessBytes<AccessKind::kAtomic>(now, first, bytes, error);
   }

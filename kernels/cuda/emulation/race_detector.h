@@ -62,6 +62,21 @@ class RaceDetector {
   // error, which `error` then describes.
   bool Access(AccessKind kind, unsigned thread, ptrdiff_t offset, size_t bytes, AccessError* error);
 
+  // Whether Access would return true for this read and note nothing new, as for most reads of
+  // kernels; the emulation asks first to save time. False if not sure. Two threads have then read
+  // the same words without an error, so nothing that this read would race with has happened: it
+  // would have raced with one of those reads.
+  bool IsKnownRead(unsigned thread, ptrdiff_t offset, size_t bytes) const {
+    const auto begin = static_cast<size_t>(offset);
+    if ((begin | bytes) % kWordBytes != 0 || begin > bytes_ || bytes > bytes_ - begin) return false;
+    const unsigned warp = thread / kWarpSize;
+    const Now now{thread, warp, epoch_, warp_epochs_[warp]};
+    for (size_t word = begin / kWordBytes; word < (begin + bytes) / kWordBytes; ++word) {
+      if (IsSplit(word) || !SayAll(lower_.plain[word].reads, now)) return false;
+    }
+    return true;
+  }
+
  private:
   static constexpr size_t kHalfBytes = 2, kWordBytes = 2 * kHalfBytes;
 
@@ -76,6 +91,7 @@ class RaceDetector {
   struct Cell {
     Accesses writes;  // only the last
     Accesses reads;
+    uint32_t split_in = 0;  // of a word: the last block in which it was split
   };
   // One cell for each word.
   struct Cells {
@@ -88,10 +104,20 @@ class RaceDetector {
     uint32_t epoch, warp_epoch;
   };
 
+  static bool AreOfTwoWarps(const Accesses& accesses) {
+    return accesses.first / kWarpSize != accesses.second / kWarpSize;
+  }
+  // Whether Add would change nothing.
+  static bool SayAll(const Accesses& accesses, const Now& now) {
+    if (accesses.epoch != now.epoch) return false;
+    if (AreOfTwoWarps(accesses)) return true;
+    return accesses.first / kWarpSize == now.warp && accesses.warp_epoch == now.warp_epoch &&
+           accesses.first != accesses.second;
+  }
   static void Add(const Now& now, Accesses* accesses);
   // Returns a thread whose accesses the current one may not follow, or -1.
   static int Conflict(const Accesses& earlier, const Now& now);
-  bool IsSplit(size_t word) const { return split_in_[word] == block_; }
+  bool IsSplit(size_t word) const { return lower_.plain[word].split_in == block_; }
   void Split(size_t word);
   // Notes an access to a cell, whose first byte is `offset`.
   template <AccessKind kKind>
@@ -109,7 +135,6 @@ class RaceDetector {
   std::vector<uint32_t> warp_epochs_;
   Cells lower_;  // of the lower halves of the words that are split, else of words
   Cells upper_;  // of the upper halves of the words that are split
-  std::vector<uint32_t> split_in_;  // by word: the last block in which it was split
 };
 
 }  // namespace pushpull::emulation

@@ -6,16 +6,18 @@
 namespace pushpull::emulation {
 
 void MultiplyAdd(const unsigned a[4], const unsigned b[2], float d[4]) {
-  uint64_t gathered[3][32];
-  GatherWarp(a[0] | static_cast<uint64_t>(a[1]) << 32, gathered[0]);
-  GatherWarp(a[2] | static_cast<uint64_t>(a[3]) << 32, gathered[1]);
-  GatherWarp(b[0] | static_cast<uint64_t>(b[1]) << 32, gathered[2]);
-  const auto half = [](uint64_t both, unsigned i) {
-    return static_cast<unsigned>(i == 0 ? both : both >> 32);
+  const auto both = [](unsigned low, unsigned high) {
+    return low | static_cast<uint64_t>(high) << 32;
   };
+  const auto half = [](uint64_t word, unsigned i) {
+    return static_cast<unsigned>(i == 0 ? word : word >> 32);
+  };
+  const LaneValues* const lanes =
+      GatherWarp({{both(a[0], a[1]), both(a[2], a[3]), both(b[0], b[1])}});
   emulated_cuda::MultiplyAddByLanes(
-      LaneId(), d, [&](unsigned i, unsigned lane) { return half(gathered[i / 2][lane], i % 2); },
-      [&](unsigned i, unsigned lane) { return half(gathered[2][lane], i); });
+      LaneId(), d,
+      [&](unsigned i, unsigned lane) { return half(lanes[lane].values[i / 2], i % 2); },
+      [&](unsigned i, unsigned lane) { return half(lanes[lane].values[2], i); });
 }
 
 }  // namespace pushpull::emulation

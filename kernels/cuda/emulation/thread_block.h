@@ -35,6 +35,15 @@ struct Dim3 {
   Dim3(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
+// Three numbers in one: x has 32 bits, y and z have 16, more than which CUDA does not allow either.
+inline uint64_t Pack(const Dim3& d) {
+  return d.x | static_cast<uint64_t>(d.y) << 32 | static_cast<uint64_t>(d.z) << 48;
+}
+inline Dim3 Unpack(uint64_t packed) {
+  return {static_cast<unsigned>(packed), static_cast<unsigned>(packed >> 32 & 0xffff),
+          static_cast<unsigned>(packed >> 48)};
+}
+
 // Sets the order for the grids that the calling thread of the host runs.
 enum class ThreadOrder { kForward, kBackward, kShuffled };
 void SetThreadOrder(ThreadOrder order);
@@ -44,19 +53,22 @@ void SetThreadOrder(ThreadOrder order);
 enum class AccessChecks { kOn, kOff };
 void SetAccessChecks(AccessChecks checks);
 
-// CUDA's threadIdx, blockIdx, blockDim and gridDim of the running emulated thread.
-struct ThreadPlace {
-  Dim3 thread_index{0, 0, 0}, block_index{0, 0, 0}, block_size, grid_size;
-};
-const ThreadPlace& CurrentPlace();
-
 // Calls `thread` once for each thread of the grid and blocks until all have ended. `kernel` is the
-// name in messages. A block has 1 to 1024 threads with 256 KiB of stack each.
+// name in messages. A block has 1 to 1024 threads with at least 190 KiB of stack each.
 void RunGrid(const char* kernel, Dim3 grid, Dim3 block, size_t shared_bytes,
              const std::function<void()>& thread);
 
 // The functions below may only be called by emulated threads.
 //
+// CUDA's threadIdx, blockIdx, blockDim and gridDim of the running emulated thread, and the number
+// of its lane, from 0 to 31. None of them changes while the thread runs. [[gnu::const]] says so,
+// and the compiler then asks only once; it would not if the functions returned a struct.
+[[gnu::const]] uint64_t PackedThreadIndex();
+[[gnu::const]] uint64_t PackedBlockIndex();
+[[gnu::const]] uint64_t PackedBlockSize();
+[[gnu::const]] uint64_t PackedGridSize();
+[[gnu::const]] unsigned LaneId();
+
 // The shared memory of the running block, 16-byte aligned.
 unsigned char* SharedMemory();
 
@@ -66,10 +78,12 @@ void SyncWarp();
 // All lanes of the warp must call. Returns the value that lane `source_lane` passed, or the
 // caller's own value if the warp has no such lane.
 uint64_t ShuffleBits(uint64_t value, unsigned source_lane);
-// All lanes of the warp must call. values[l] becomes the value that lane l passed, or 0 if the warp
-// has no such lane.
-void GatherWarp(uint64_t value, uint64_t values[32]);
-unsigned LaneId();  // 0 to 31
+// All lanes of the warp must call. Element l of the result is what lane l passed, or zeros if the
+// warp has no such lane; there are 32. They are valid until the lane's next warp operation.
+struct LaneValues {
+  uint64_t values[3] = {};
+};
+const LaneValues* GatherWarp(const LaneValues& own);
 // Ends the process unless the mask of a warp operation has all lanes of the warp, or the address is
 // a multiple of `bytes`.
 void CheckMask(unsigned mask);

@@ -133,6 +133,12 @@ TEST_F(ThreadBlock, AShuffledOrderFindsARaceThatTheFixedOnesMiss) {
       << "both blocks ran in the same order";
 }
 
+TEST_F(ThreadBlock, AGridThatCudaWouldRefuseEndsTheProcess) {
+  const auto nothing = +[](float*) {};
+  EXPECT_DEATH(Launch(&queue_, "tall", {dim3(1, 65536), dim3(1)}, nothing, nullptr),
+               "tall: a grid of 1 x 65536 x 1 blocks, but CUDA allows 65535 in y and z");
+}
+
 TEST_F(ThreadBlock, AMaskThatLeavesOutALaneNamesTheKernel) {
   const auto shuffle = +[](float* out) { out[0] = __shfl_sync(0x7fffffffu, 1.0f, 0); };
   const auto vote = +[](float* out) { out[0] = static_cast<float>(__ballot_sync(0xffffu, 1)); };
