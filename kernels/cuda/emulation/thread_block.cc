@@ -62,7 +62,7 @@ struct Warp {
 };
 
 class BlockRunner;
-// Of the calling thread of the host, and null before its first grid.
+// What runs the grids of the calling thread of the host. Null before the first.
 constinit thread_local BlockRunner* runner = nullptr;
 
 class BlockRunner {
