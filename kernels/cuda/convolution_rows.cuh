@@ -187,11 +187,13 @@ class RowLoader {
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
   // Finds the pixel of the source that row i reads by tap (kh, kw), to which `column` belongs;
-  // false if the numbers are zeros.
+  // false if the numbers are zeros. Then *row is meaningless; it is computed without a sign,
+  // because it may overflow.
   __device__ __forceinline__ bool Find(int i, int column, int kh, int kw, int* row) const {
     int h, w;
     const bool found = Taps::Find(g_, start_[i], kh, kw, &h, &w);
-    *row = (base_[i] + h) * (Taps::kBackward ? g_.out_w : g_.in_w) + w;
+    const unsigned width = Taps::kBackward ? g_.out_w : g_.in_w;
+    *row = static_cast<int>((static_cast<unsigned>(base_[i]) + h) * width + w);
     return found & present_[i] & (column < columns_);
   }
 

@@ -26,10 +26,12 @@ class Divisor {
     const auto high = static_cast<uint32_t>(uint64_t{multiplier_} * number >> 32);
     return static_cast<int>((high + number) >> shift_);
   }
-  // Returns the quotient and puts the rest into *rest.
+  // Returns the quotient and puts the rest into *rest. For a negative number both are meaningless;
+  // they are computed without a sign, because overflow is undefined with one.
   PUSHPULL_HOST_DEVICE int Quotient(int n, int* rest) const {
     const int quotient = Quotient(n);
-    *rest = n - quotient * divisor_;
+    *rest = static_cast<int>(static_cast<uint32_t>(n) -
+                             static_cast<uint32_t>(quotient) * static_cast<uint32_t>(divisor_));
     return quotient;
   }
 
