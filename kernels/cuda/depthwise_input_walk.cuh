@@ -35,17 +35,18 @@ struct InputPixels {
         shift(Load2(coefficients + kShift * kSlab)),
         mean(Load2(coefficients + kMean * kSlab)) {}
 
-  __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, T* to,
+  // The pixel's channels begin at element `to` of dz.
+  __device__ __forceinline__ void Finish(float2 gradient, float2 raw, float2 z, int64_t to,
                                          GradientSums* sums) const {
     if constexpr (!kUsual) {
       if (dz == nullptr) return;
       if (add != nullptr) {
-        const float2 other = Load2(add + (to - dz));
+        const float2 other = Load2(add + to);
         gradient = make_float2(gradient.x + other.x, gradient.y + other.y);
       }
     }
     gradient = make_float2(Masked(gradient.x, z.x, bounds), Masked(gradient.y, z.y, bounds));
-    Store2(gradient, to);
+    Store2(gradient, dz + to);
     sums->beta = make_float2(sums->beta.x + gradient.x, sums->beta.y + gradient.y);
     sums->gamma = Fma2(gradient, make_float2(raw.x - mean.x, raw.y - mean.y), sums->gamma);
   }
@@ -112,10 +113,9 @@ __device__ __forceinline__ void WalkInputs(const Geometry& g, const Plan& plan,
     const T* x_from = inputs + (item.image * plan.inputs.rows + item.row * kStride) * x_line +
                       item.column * 2 * kSlab;
     int row = origin.row + item.row * kStride;
-    // Nothing is written to these addresses where no gradient is wanted.
-    T* to =
-        pixels.dz + static_cast<int64_t>((image * g.height + row) * g.width + column) * g.channels;
-    T* beside = to + g.channels;
+    // Not pointers, because they begin outside of the image if the row or the column does.
+    int64_t to = static_cast<int64_t>((image * g.height + row) * g.width + column) * g.channels;
+    int64_t beside = to + g.channels;
     const bool inside[2] = {column >= 0 && column < g.width,
                             column + 1 >= 0 && column + 1 < g.width};
     Window window;

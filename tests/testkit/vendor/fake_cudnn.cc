@@ -10,6 +10,7 @@
 // FAKE_CUDNN in the environment makes it behave otherwise: old (another version), no_create,
 // no_engines, no_float_result (bfloat16 has no gradients of weights in float), execute_fails,
 // wrong_result.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -66,11 +67,11 @@ struct FakeDescriptor {
   }
 };
 
-// All descriptors ever made. They stay, because a plan may refer to the graph that it was made for
-// after the caller has destroyed that.
+// All descriptors ever made. They stay until the library is unloaded, because a plan may refer to
+// the graph that it was made for after the caller has destroyed that.
 std::vector<std::unique_ptr<FakeDescriptor>>& AllDescriptors() {
-  static auto* const all = new std::vector<std::unique_ptr<FakeDescriptor>>;
-  return *all;
+  static std::vector<std::unique_ptr<FakeDescriptor>> all;
+  return all;
 }
 
 struct FakeHandle {
@@ -271,8 +272,8 @@ int EngineOfResult(const FakeDescriptor& graph) {
 template <typename Value>
 int Answer(const std::vector<Value>& values, int64_t wanted, int64_t* count, void* array) {
   *count = static_cast<int64_t>(values.size());
-  std::memcpy(array, values.data(),
-              std::min<size_t>(values.size(), static_cast<size_t>(wanted)) * sizeof(Value));
+  std::copy_n(values.begin(), std::min<size_t>(values.size(), static_cast<size_t>(wanted)),
+              static_cast<Value*>(array));
   return kSuccess;
 }
 
