@@ -187,8 +187,8 @@ class RowLoader {
   static __device__ __forceinline__ int ColumnOf() { return threadIdx.x % (kChunk / 8) * 8; }
 
   // Finds the pixel of the source that row i reads by tap (kh, kw), to which `column` belongs;
-  // false if the numbers are zeros. Then *row is meaningless; it is computed without a sign,
-  // because it may overflow.
+  // false if the numbers are zeros. Then *row is meaningless; it is computed as an unsigned
+  // number, because a signed one must not overflow.
   __device__ __forceinline__ bool Find(int i, int column, int kh, int kw, int* row) const {
     int h, w;
     const bool found = Taps::Find(g_, start_[i], kh, kw, &h, &w);

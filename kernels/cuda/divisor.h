@@ -27,7 +27,7 @@ class Divisor {
     return static_cast<int>((high + number) >> shift_);
   }
   // Returns the quotient and puts the rest into *rest. For a negative number both are meaningless;
-  // they are computed without a sign, because overflow is undefined with one.
+  // they are computed as unsigned numbers, because signed ones must not overflow.
   PUSHPULL_HOST_DEVICE int Quotient(int n, int* rest) const {
     const int quotient = Quotient(n);
     *rest = static_cast<int>(static_cast<uint32_t>(n) -

@@ -147,7 +147,7 @@ class BlockRunner {
   }
 
  private:
-  // Apart from CheckAccess, which so stays short.
+  // Not inlined, so that CheckAccess, which runs at each access, stays short.
   __attribute__((noinline)) void CheckNewAccess(AccessKind kind, ptrdiff_t offset, size_t bytes) {
     AccessError error;
     if (races_.Access(kind, current_, offset, bytes, &error)) return;
@@ -191,7 +191,8 @@ class BlockRunner {
     if (_setjmp(scheduler_) == 0) Resume();
   }
 
-  // Has no local objects: nothing would tell AddressSanitizer that they have ended.
+  // Starts the current fiber or lets it go on. It is left by a jump, so it has no local objects:
+  // AddressSanitizer would not notice that they have ended.
   [[noreturn]] void Resume() {
     Fiber& fiber = *fibers_[current_];
     if (fiber.started) _longjmp(fiber.place, 1);

@@ -78,11 +78,12 @@ void SyncWarp();
 // All lanes of the warp must call. Returns the value that lane `source_lane` passed, or the
 // caller's own value if the warp has no such lane.
 uint64_t ShuffleBits(uint64_t value, unsigned source_lane);
-// All lanes of the warp must call. Element l of the result is what lane l passed, or zeros if the
-// warp has no such lane; there are 32. They are valid until the lane's next warp operation.
+// What a lane passes to the others in one warp operation. It need not use all of them.
 struct LaneValues {
   uint64_t values[3] = {};
 };
+// All lanes of the warp must call. Returns what the 32 lanes passed, by lane, with zeros for lanes
+// that the warp does not have. The result is valid until the lane's next warp operation.
 const LaneValues* GatherWarp(const LaneValues& own);
 // Ends the process unless the mask of a warp operation has all lanes of the warp, or the address is
 // a multiple of `bytes`.
