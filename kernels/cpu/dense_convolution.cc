@@ -132,7 +132,8 @@ class ConvolutionWeightGradient {
     if (winograd_.has_value()) {
       winograd_->Run(x, dy, dweights, pool);
     } else if (cut_ == Cut::kByBlocks) {
-      direct_->RunByBlocks(x_rows, dy_rows, dweights, pool, [](const T*, int64_t, int) {});
+      direct_->RunByBlocks(x_rows, dy_rows, dweights, pool,
+                           [](const T*, int64_t, int, ReadAhead*) {});
     } else if (cut_ == Cut::kBySlices) {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
@@ -197,9 +198,9 @@ void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const Weig
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) product.PackWeights(weights, pool);
     weight_gradient.RunByBlocks(rows, dy, dweights, pool,
-                                [&](const T* packed, int64_t block, int thread) {
+                                [&](const T* packed, int64_t block, int thread, ReadAhead* ahead) {
                                   if (wants_input)
-                                    product.MultiplyBlock(packed, block, thread, finisher);
+                                    product.MultiplyBlock(packed, block, thread, finisher, ahead);
                                 });
     return;
   }

@@ -18,6 +18,7 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/read_ahead.h"
 
 namespace pushpull {
 
@@ -35,10 +36,13 @@ constexpr int64_t EvenRows(int64_t rows) {
 //   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
 //      of the range; Bfloat16 has an even number of rows, in pairs
 //   c  dense
+//   ahead  does a step for each register tile; may be null
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
-                   int64_t first_row, int64_t rows, const float* b, int width, float* c);
+                   int64_t first_row, int64_t rows, const float* b, int width, float* c,
+                   ReadAhead* ahead = nullptr);
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
-                   int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c);
+                   int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
+                   ReadAhead* ahead = nullptr);
 
 enum class Store { kWrite, kAdd };
 
@@ -46,11 +50,14 @@ enum class Store { kWrite, kAdd };
 //   a  a dense panel [rows, a_width] of which only the first a_valid columns are read
 //   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
+//   ahead  as above
 // Bfloat16 takes a and b with their rows in pairs, from PairRows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
-                        int64_t rows, float* c, int64_t ldc, Store store);
+                        int64_t rows, float* c, int64_t ldc, Store store,
+                        ReadAhead* ahead = nullptr);
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
-                        int64_t rows, float* c, int64_t ldc, Store store);
+                        int64_t rows, float* c, int64_t ldc, Store store,
+                        ReadAhead* ahead = nullptr);
 
 // Copies rows [first, first + rows) of a block of block_rows rows, packed in a range of panels, to
 // the same places of `to`, in pairs: a panel of `from` is [block_rows, width], one of `to` is

@@ -95,7 +95,9 @@ void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFi
     const int64_t end = std::min(blocks(), (task + 1) * per_task);
     for (int64_t block = task * per_task; block < end; ++block) {
       a.Pack(inner_.all(), block * block_rows_, RowsOf(block), packed, block_rows_, 0);
-      MultiplyBlock(packed, block, thread, finisher);
+      ReadAhead ahead;
+      if (block + 1 < end) a.AddTo(&ahead, (block + 1) * block_rows_, RowsOf(block + 1));
+      MultiplyBlock(packed, block, thread, finisher, &ahead);
     }
   });
 }
@@ -112,14 +114,14 @@ void Product<T>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
 }
 
 template <typename T>
-void Product<T>::MultiplyBlock(const T* a, int64_t block, int thread,
-                               const TileFinisher& finisher) const {
+void Product<T>::MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher,
+                               ReadAhead* ahead) const {
   float* tile = tiles_ + thread * block_rows_ * kMaxPanelWidth;
   const int64_t rows = RowsOf(block);
   for (int64_t p = 0; p < outer_.count(); ++p) {
     const Panel panel = outer_[p];
     MultiplyPanel(inner_, inner_.all(), a, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start,
-                  panel.width, tile);
+                  panel.width, tile, ahead);
     finisher.Finish(panel, block * block_rows_, rows, tile, block);
   }
 }

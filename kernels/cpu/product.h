@@ -63,9 +63,11 @@ class Product {
   // The parts of Run, for callers that do more work in the same tasks. `thread` is the number of
   // the pool's thread, which selects the scratch memory.
   //
-  // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`.
+  // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`. It
+  // does steps of `ahead`, unless that is null.
   void PackWeights(const WeightOperand& b, ThreadPool* pool) const;
-  void MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher) const;
+  void MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher,
+                     ReadAhead* ahead) const;
   // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`.
   int64_t panel_tasks() const { return blocks() * outer_.count(); }
   void MultiplyPanelTask(const T* a, int64_t task, int thread, const WeightOperand& b,

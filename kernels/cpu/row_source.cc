@@ -235,10 +235,27 @@ void ValueRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T*
 }
 
 template <typename T>
+void ValueRows<T>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+  const int64_t channels = x_.shape.c;
+  if (x_.applied != nullptr) return ahead->Add(x_.applied + first * channels, rows * channels);
+  ahead->Add(x_.raw + first * channels, rows * channels);
+  if (x_.skip != nullptr) ahead->Add(x_.skip + first * channels, rows * channels);
+}
+
+template <typename T>
 void GradientRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
                            int64_t out_rows, int64_t out_first) const {
   PUSHPULL_FOR_CHOSEN_ISA(PackGradients<T>)
   (this->panels_, range, dy_, coefficients_, first, rows, out, out_rows, out_first);
+}
+
+template <typename T>
+void GradientRows<T>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+  const int64_t channels = this->panels_.channels();
+  ahead->Add(dy_.dz + first * channels, rows * channels);
+  if (dy_.batch_norm != nullptr && dy_.batch_norm->statistics == Statistics::kBatch) {
+    ahead->Add(dy_.raw + first * channels, rows * channels);
+  }
 }
 
 template <typename T>

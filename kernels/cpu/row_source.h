@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/channel_coefficients.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/read_ahead.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
@@ -25,6 +26,9 @@ class RowSource {
   // the range.
   virtual void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
                     int64_t out_first) const = 0;
+  // Adds the memory that Pack reads for all channels of these rows, if it is a few pieces; else
+  // nothing.
+  virtual void AddTo(ReadAhead*, int64_t /*first*/, int64_t /*rows*/) const {}
   const Panels& panels() const { return panels_; }
 
  protected:
@@ -39,6 +43,7 @@ class ValueRows : public RowSource<T> {
       : RowSource<T>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
+  void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
 
  private:
   const Lazy<T>& x_;
@@ -55,6 +60,7 @@ class GradientRows : public RowSource<T> {
       : RowSource<T>(ResultPanels(channels)), dy_(dy), coefficients_(coefficients) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
             int64_t out_first) const override;
+  void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
 
  private:
   const OutputGradient<T>& dy_;

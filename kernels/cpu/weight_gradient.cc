@@ -68,8 +68,7 @@ int64_t WeightGradient<T>::partitions() const {
 
 template <typename T>
 void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
-                                    ThreadPool* pool,
-                                    absl::FunctionRef<void(const T*, int64_t, int)> also) const {
+                                    ThreadPool* pool, AlsoFn also) const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t ldc = outer_.padded();
   pool->ParallelFor(partitions(), [&](int64_t partition, int thread) {
@@ -84,7 +83,14 @@ void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& d
                paired_dy_ + dy_offset);
       PackBoth(x, inner_.all(), first, rows, block_rows_, 0, packed_x_ + x_offset,
                paired_x_ + x_offset);
-      also(packed_dy_ + dy_offset, block, thread);
+      ReadAhead ahead;
+      if (block + 1 < end) {
+        const int64_t next = first + block_rows_;
+        const int64_t next_rows = std::min(block_rows_, rows_ - next);
+        dy.AddTo(&ahead, next, next_rows);
+        x.AddTo(&ahead, next, next_rows);
+      }
+      also(packed_dy_ + dy_offset, block, thread, &ahead);
       const Store store = block == begin ? Store::kWrite : Store::kAdd;
       for (int64_t i = 0; i < inner_.count(); ++i) {
         const Panel in = inner_[i];
@@ -92,7 +98,7 @@ void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& d
           const Panel out = outer_[o];
           MultiplyTransposed(paired_x_ + x_offset + block_rows_ * in.start, in.width, in.valid,
                              paired_dy_ + dy_offset + block_rows_ * out.start, out.width, rows,
-                             sum + in.start * ldc + out.start, ldc, store);
+                             sum + in.start * ldc + out.start, ldc, store, &ahead);
         }
       }
     }

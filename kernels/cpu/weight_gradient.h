@@ -31,10 +31,12 @@ class WeightGradient {
                  int threads, Arena* arena);
 
   // kByBlocks: computes the whole gradient and blocks until it is done. It calls
-  // also(packed dy, block, thread) for each block while that is in the cache, on the pool's
-  // threads, so that the caller can compute the input gradient from the same packed rows.
+  // also(packed dy, block, thread, ahead) for each block while that is in the cache, on the pool's
+  // threads, so that the caller can compute the input gradient from the same packed rows. `ahead`
+  // holds what the next block is made of, for steps between the products.
+  using AlsoFn = absl::FunctionRef<void(const T*, int64_t, int, ReadAhead*)>;
   void RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights, ThreadPool* pool,
-                   absl::FunctionRef<void(const T*, int64_t, int)> also) const;
+                   AlsoFn also) const;
 
   // kBySlices: computes the whole gradient and blocks until it is done.
   void RunBySlices(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
