@@ -85,6 +85,7 @@ class Scaling(PythonJobTest, OperatorTest):
             self.assertIn(status["num_replicas"], {number} if acknowledged else {before, number})
             self.wait_for_step(self.wait_for_replicas(status["num_replicas"])["version"] + 2)
         self.psctl("scale", 2, "--wait", "--timeout=30s")
+        self.wait_for_replicas(2)
         # After the restart a spare that was back first has the replica of a home clone until the step after that clone
         # is back.
         status = self.wait_until(lambda status: owners(status) == {0: [0], 1: [1]}, what="both replicas at home")

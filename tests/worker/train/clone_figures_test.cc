@@ -160,9 +160,14 @@ TEST(CloneFigures, TheTraceHasEveryPhaseOfEveryStep) {
       for (const char* phase : {"input", "compute", "push"}) {
         EXPECT_EQ((counts[{phase, step}]), 1) << phase << " of step " << step << ", sync " << sync;
       }
-      // A push is sent again if it comes before the coordinator has learned that the step before it
-      // was applied (STEP_TOO_NEW).
-      EXPECT_GE((counts[{"send", step}]), 1) << "step " << step << ", sync " << sync;
+      const int sends = counts[{"send", step}];
+      if (sync && step > 1) {
+        // A push is sent again if it comes before the coordinator has learned that the step before
+        // it was applied (STEP_TOO_NEW).
+        EXPECT_GE(sends, 1) << "step " << step;
+      } else {
+        EXPECT_EQ(sends, 1) << "step " << step << ", sync " << sync;
+      }
       if (sync && step < kSteps) {
         EXPECT_EQ((counts[{"pull", step}]), 1) << "pull of version " << step;
         EXPECT_EQ((counts[{"wait", step}]), 1) << "wait for version " << step;
