@@ -34,7 +34,7 @@ struct PhaseJob {
   float* dweights[kMostDepthwiseTaps];
   int64_t tap;           // floats from one tap column of the phase to the next, in weights
   int64_t dweights_tap;  // the same in dweights
-  const float* x;        // in the band of x: the first column of the phase
+  const float* x;        // in the row of x: the first column of the phase
   float* dx;             // in the row buffer: the first column of the phase
   int64_t next;          // floats from one column of the phase to the next, in x and dx
   int64_t slab;
@@ -114,8 +114,8 @@ class RowBackward {
         channels_(channels),
         wants_input_(wants_input) {}
 
-  // `x` is row h in the band of x. Row 0 of the band `dy` is output row `top`.
-  void Run(int64_t h, const float* x, const Band& dy, int64_t top, float* dx) const {
+  // `x` is row h of the input. The band `dy` has the output rows that it meets.
+  void Run(int64_t h, const float* x, const Band& dy, float* dx) const {
     for (int phase = 0; phase < shape_.stride; ++phase) {
       // Columns w with (w + padding.left) % stride == phase.
       const int64_t w0 =
@@ -137,7 +137,7 @@ class RowBackward {
         const int64_t scaled = h + shape_.padding.top - kh;
         if (scaled < 0 || scaled % shape_.stride != 0 || scaled / shape_.stride >= shape_.out_h())
           continue;
-        job.dy[rows] = dy.Row(scaled / shape_.stride - top) + column * slab;
+        job.dy[rows] = dy.Row(scaled / shape_.stride) + column * slab;
         job.weights[rows] = weights_ + (int64_t{kh} * shape_.kernel + phase) * shape_.in.c;
         job.dweights[rows] =
             dweights_ + (int64_t{kh} * shape_.kernel + phase) * plan_.padded_channels;
@@ -165,7 +165,7 @@ class RowBackward {
   const bool wants_input_;
 };
 
-// Computes the gradients of one task, band by band. `finisher` is null if no input gradient is
+// Computes the gradients of one task, row by row. `finisher` is null if no input gradient is
 // wanted.
 template <typename ValueLoader, typename GradientLoader, typename T>
 void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
@@ -177,10 +177,10 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
                 channels = tiling.Channels(task, in.c);
   const int64_t group = tiling.GroupOf(task);
   float* scratch = plan.scratch + thread * plan.thread_floats;
-  const Band x{0, in.w, slab, scratch};
-  const Band dy{plan.left, plan.columns, slab, scratch + plan.x_floats};
-  float* dx = scratch + plan.x_floats + plan.dy_floats;
-  dy.ClearBorder(plan.out_rows, out.w);
+  const Band x{0, 1, in.w, slab, scratch};
+  const Band dy{plan.left, plan.out_rows, plan.columns, slab, scratch + plan.row_floats};
+  float* dx = scratch + plan.row_floats + plan.dy_floats;
+  dy.ClearBorder(out.w);
   float* dweights = plan.partial + group * plan.partial_floats + c0;
   for (int64_t tap = 0; tap < int64_t{shape.kernel} * shape.kernel; ++tap) {
     float* row = dweights + tap * plan.padded_channels;
@@ -189,21 +189,20 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
   const RowBackward backward(shape, plan, weights + c0, dweights, channels, finisher != nullptr);
   Store store = Store::kWrite;
   for (int64_t n = tiling.FirstSample(task); n < tiling.EndSample(task, in.n); ++n) {
-    for (int64_t begin = 0; begin < in.h; begin += tiling.band_rows) {
-      const int64_t end = std::min(in.h, begin + tiling.band_rows);
-      // Output rows with a tap in [begin, end).
-      const int64_t reach = begin + shape.padding.top - (shape.kernel - 1);
+    int64_t loaded = 0;  // the first row of dy of the sample that the band has not had yet
+    for (int64_t h = 0; h < in.h; ++h) {
+      // The output rows with a tap in this one.
+      const int64_t reach = h + shape.padding.top - (shape.kernel - 1);
       const int64_t top = std::max<int64_t>(0, (reach + shape.stride - 1) / shape.stride);
-      const int64_t bottom = std::min(out.h, (end - 1 + shape.padding.top) / shape.stride + 1);
-      for (int64_t oh = top; oh < bottom; ++oh)
-        dy.LoadRow(gradient, out, n, oh, c0, channels, oh - top);
-      for (int64_t h = begin; h < end; ++h) {
-        x.LoadRow(value, in, n, h, c0, channels, h - begin);
-        backward.Run(h, x.Row(h - begin), dy, top, dx);
-        if (finisher == nullptr) continue;
-        finisher->FinishRows({c0, channels, slab}, (n * in.h + h) * in.w, in.w, dx, group, store);
-        store = Store::kAdd;
+      const int64_t bottom = std::min(out.h, (h + shape.padding.top) / shape.stride + 1);
+      for (loaded = std::max(loaded, top); loaded < bottom; ++loaded) {
+        dy.LoadRow(gradient, out, n, loaded, c0, channels);
       }
+      x.LoadRow(value, in, n, h, c0, channels);
+      backward.Run(h, x.Row(h), dy, dx);
+      if (finisher == nullptr) continue;
+      finisher->FinishRows({c0, channels, slab}, (n * in.h + h) * in.w, in.w, dx, group, store);
+      store = Store::kAdd;
     }
   }
 }

@@ -1,5 +1,5 @@
-// The part of a tensor that a depthwise convolution has in its cache. Plain values. The guard lets
-// this header in once per instruction set, as that of simd.h.
+// The rows of an image that a depthwise convolution reads at a time, in its cache. Plain values. The
+// guard lets this header in once per instruction set, as that of simd.h.
 #if defined(PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_
 #undef PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_
@@ -17,40 +17,43 @@ HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
 
-// A band of an image in scratch memory: rows of `columns` pixels of `slab` channels. The pixels of
-// the image begin at column `left`; the columns before and after them are zero, so the kernel can
-// slide over the border without tests.
+// A band of an image in scratch memory: its last `rows` rows so far, as a ring, of `columns` pixels
+// of `slab` channels. A row stays until the row of the image that is `rows` below it takes its
+// place, so none is loaded twice. The pixels of the image begin at column `left`; the columns before
+// and after them are zero, so the kernel can slide over the border without tests.
 //
 //       left     width of the image   the other columns
 //     .------.----------------------.-----.
-//     |  0   |  row 0               |  0  |    each cell is a pixel: `slab` floats
-//     |  0   |  row 1               |  0  |
+//     |  0   |  row 3               |  0  |    with 3 rows, after row 4 of the image was loaded;
+//     |  0   |  row 4               |  0  |    each cell is a pixel: `slab` floats
+//     |  0   |  row 2               |  0  |
 //     '------'----------------------'-----'
 struct Band {
   int64_t left;
+  int64_t rows;
   int64_t columns;
   int64_t slab;
   float* data;
 
-  float* Row(int64_t i) const { return data + i * columns * slab; }
+  // Where row `h` of the image is.
+  float* Row(int64_t h) const { return data + h % rows * columns * slab; }
   // Zeroes the columns to the left and to the right of an image of this width.
-  void ClearBorder(int64_t rows, int64_t width) const {
+  void ClearBorder(int64_t width) const {
     for (int64_t i = 0; i < rows; ++i) {
       std::fill(Row(i), Row(i) + left * slab, 0.0f);
       std::fill(Row(i) + (left + width) * slab, Row(i) + columns * slab, 0.0f);
     }
   }
 
-  // Writes row `h` of sample `n` to row i of the band, channels [c0, c0 + channels). `load`
-  // computes the values of the tensor (vector_loads.h). Pixels are taken eight at a time, so that a
+  // Loads row `h` of sample `n`, channels [c0, c0 + channels). `load` computes the values of the tensor (vector_loads.h). Pixels are taken eight at a time, so that a
   // vector of channels loads its batch norm coefficients into registers once for eight pixels. This
   // is a streaming pass, bound by memory. Its reads are too far apart for the processor to foresee,
   // so each vector prefetches that of the next group: a quarter to a third off the time of a
   // depthwise convolution with AVX2, a fifth with AVX-512.
   template <typename Load>
   void LoadRow(const Load& load, const Shape& shape, int64_t n, int64_t h, int64_t c0,
-               int64_t channels, int64_t i) const {
-    float* to = Row(i) + left * slab - c0;
+               int64_t channels) const {
+    float* to = Row(h) + left * slab - c0;
     const int64_t from = (n * shape.h + h) * shape.w * shape.c;
     constexpr int64_t kGroup = 8;  // pixels read together
     for (int64_t w0 = 0; w0 < shape.w; w0 += kGroup) {

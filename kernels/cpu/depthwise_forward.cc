@@ -25,10 +25,9 @@ namespace {
 // to `sum`, and their squares to `squares`.
 template <typename T>
 struct RowJob {
-  const float* x;  // in the band: the first tap of the first output pixel
-  // Floats from one tap row to the next, and from the taps of one output pixel to those of the
-  // next.
-  int64_t x_row, x_next;
+  // For each tap row that applies, in the band: the first tap of the first output pixel.
+  const float* x[kMostDepthwiseTaps];
+  int64_t x_next;  // floats from the taps of one output pixel to those of the next
   int64_t slab;
   const float* weights;  // those of the first tap row that applies
   int64_t kernel;
@@ -69,7 +68,7 @@ void RunVector(const RowJob<T>& job, int64_t c, Lanes lanes) {
     Vector y = Zero();
 #pragma GCC unroll 7
     for (int i = 0; i < kRows; ++i) {
-      const float* x = job.x + i * job.x_row + w * job.x_next + c;
+      const float* x = job.x[i] + w * job.x_next + c;
 #pragma GCC unroll 7
       for (int j = 0; j < kColumns; ++j) {
         y = hn::MulAdd(LoadWhole(x + j * job.slab), weights[i][j], y);
@@ -102,7 +101,7 @@ void StreamRow(const Shape& shape, const T* row, int64_t slab, int64_t channels,
   for (int64_t w = 0; w < shape.w; ++w) StreamLines(row + w * slab, channels, to + w * shape.c);
 }
 
-// Computes the output of one task, band by band, and its block of the sums.
+// Computes the output of one task, row by row, and its block of the sums.
 template <typename Load, typename T>
 void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Load& load,
              const float* weights, T* y, int64_t task, int thread) {
@@ -111,8 +110,8 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
   const int64_t slab = tiling.slab, c0 = tiling.FirstChannel(task),
                 channels = tiling.Channels(task, out.c);
   float* scratch = plan.scratch + thread * plan.thread_floats;
-  const Band band{shape.padding.left, plan.columns, slab, scratch};
-  band.ClearBorder(plan.in_rows, shape.in.w);
+  const Band band{shape.padding.left, shape.kernel, plan.columns, slab, scratch};
+  band.ClearBorder(shape.in.w);
   float* origin = scratch + plan.band_floats;
   // A vector of channels goes along a row, so it does not write whole lines of y. Where y is
   // streamed, each of its rows is therefore computed in the cache first.
@@ -126,46 +125,40 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
 
   const int64_t first_sample = tiling.FirstSample(task), end_sample = tiling.EndSample(task, out.n);
   for (int64_t n = first_sample; n < end_sample; ++n) {
-    for (int64_t begin = 0; begin < out.h; begin += tiling.band_rows) {
-      const int64_t end = std::min(out.h, begin + tiling.band_rows);
-      // The input row that is row 0 of the band; negative within the padding.
-      const int64_t top = begin * shape.stride - shape.padding.top;
-      const int64_t bottom =
-          std::min(shape.in.h, (end - 1) * shape.stride - shape.padding.top + shape.kernel);
-      for (int64_t h = std::max<int64_t>(top, 0); h < bottom; ++h) {
-        band.LoadRow(load, shape.in, n, h, c0, channels, h - top);
+    int64_t loaded = 0;  // the first row of the sample that the band has not had yet
+    for (int64_t oh = 0; oh < out.h; ++oh) {
+      const int64_t h = oh * shape.stride - shape.padding.top;
+      const int64_t kh0 = std::clamp<int64_t>(-h, 0, shape.kernel);
+      const int64_t kh1 = std::clamp<int64_t>(shape.in.h - h, kh0, shape.kernel);
+      for (loaded = std::max(loaded, h + kh0); loaded < h + kh1; ++loaded) {
+        band.LoadRow(load, shape.in, n, loaded, c0, channels);
       }
-      for (int64_t oh = begin; oh < end; ++oh) {
-        const int64_t h = oh * shape.stride - shape.padding.top;
-        const int64_t kh0 = std::clamp<int64_t>(-h, 0, shape.kernel);
-        const int64_t kh1 = std::clamp<int64_t>(shape.in.h - h, kh0, shape.kernel);
-        T* y_row = y + (n * out.h + oh) * out.w * out.c + c0;
-        RowJob<T> job{band.Row(h + kh0 - top),
-                      plan.columns * slab,
-                      shape.stride * slab,
-                      slab,
-                      weights + kh0 * shape.kernel * out.c + c0,
-                      shape.kernel,
-                      out.c,
-                      streams ? row : y_row,
-                      streams ? slab : out.c,
-                      out.w,
-                      origin,
-                      sum,
-                      squares};
-        // The sums are taken about the first pixel of the group, so that a large mean costs no
-        // precision. That pixel is computed first, without sums, and becomes the origin.
-        if (n == first_sample && oh == 0) {
-          RowJob<T> pixel = job;
-          pixel.pixels = 1;
-          pixel.origin = nullptr;
-          RunRow(pixel, static_cast<int>(kh1 - kh0), channels);
-          std::fill(origin, origin + padded, 0.0f);
-          std::transform(job.y, job.y + channels, origin, [](T value) { return ToFloat(value); });
-        }
-        RunRow(job, static_cast<int>(kh1 - kh0), channels);
-        if (streams) StreamRow(out, row, slab, channels, y_row);
+      T* y_row = y + (n * out.h + oh) * out.w * out.c + c0;
+      RowJob<T> job{{},
+                    shape.stride * slab,
+                    slab,
+                    weights + kh0 * shape.kernel * out.c + c0,
+                    shape.kernel,
+                    out.c,
+                    streams ? row : y_row,
+                    streams ? slab : out.c,
+                    out.w,
+                    origin,
+                    sum,
+                    squares};
+      for (int64_t kh = kh0; kh < kh1; ++kh) job.x[kh - kh0] = band.Row(h + kh);
+      // The sums are taken about the first pixel of the group, so that a large mean costs no
+      // precision. That pixel is computed first, without sums, and becomes the origin.
+      if (n == first_sample && oh == 0) {
+        RowJob<T> pixel = job;
+        pixel.pixels = 1;
+        pixel.origin = nullptr;
+        RunRow(pixel, static_cast<int>(kh1 - kh0), channels);
+        std::fill(origin, origin + padded, 0.0f);
+        std::transform(job.y, job.y + channels, origin, [](T value) { return ToFloat(value); });
       }
+      RunRow(job, static_cast<int>(kh1 - kh0), channels);
+      if (streams) StreamRow(out, row, slab, channels, y_row);
     }
   }
   const float count = static_cast<float>((end_sample - first_sample) * out.h * out.w);

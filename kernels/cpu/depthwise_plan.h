@@ -20,18 +20,16 @@ inline constexpr int64_t kDepthwiseReadAhead = 8;
 struct DepthwiseForwardPlan {
   DepthwiseForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : tiling(shape),
-        in_rows((tiling.band_rows - 1) * shape.stride + shape.kernel),
         columns(std::max((shape.out_w() - 1) * shape.stride + shape.kernel,
                          shape.padding.left + shape.in.w)),
         coefficients(shape.in.c, arena),
         sums(tiling.groups, shape.in.c, arena),
-        band_floats(in_rows * columns * tiling.slab),
+        band_floats(shape.kernel * columns * tiling.slab),
         thread_floats(band_floats + tiling.slab + kDepthwiseReadAhead +
                       shape.out_w() * tiling.slab),
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
-  int64_t in_rows;  // the input rows that the output rows of a band read
   int64_t columns;  // of a band, with its zero columns
   LazyCoefficients coefficients;
   BlockSums sums;  // one block for each group of samples
@@ -43,7 +41,7 @@ struct DepthwiseForwardPlan {
 struct DepthwiseBackwardPlan {
   DepthwiseBackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : tiling(shape),
-        out_rows((tiling.band_rows + shape.kernel - 2) / shape.stride + 2),
+        out_rows((shape.kernel - 1) / shape.stride + 1),
         left((std::max(shape.kernel - 1 - shape.padding.left, 0) + shape.stride - 1) /
              shape.stride),
         columns(left +
@@ -54,13 +52,13 @@ struct DepthwiseBackwardPlan {
         padded_channels(PaddedChannels(shape.in.c)),
         partial_floats(int64_t{shape.kernel} * shape.kernel * padded_channels),
         partial(arena->Floats(tiling.groups * partial_floats)),
-        x_floats(tiling.band_rows * shape.in.w * tiling.slab),
+        row_floats(shape.in.w * tiling.slab),
         dy_floats(out_rows * columns * tiling.slab),
-        thread_floats(x_floats + dy_floats + shape.in.w * tiling.slab + kDepthwiseReadAhead),
+        thread_floats(row_floats + dy_floats + row_floats + kDepthwiseReadAhead),
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
-  int64_t out_rows;  // the most output rows that the input rows of a band reach
+  int64_t out_rows;  // the most output rows that have a tap in one input row
   int64_t left;      // zero columns at the left of a band of dy
   int64_t columns;   // of a band of dy, with its zero columns
   LazyCoefficients coefficients;
@@ -69,10 +67,10 @@ struct DepthwiseBackwardPlan {
   int64_t padded_channels;
   int64_t partial_floats;
   float* partial;  // dweights of each group: [groups, kernel * kernel, padded channels]
-  int64_t x_floats;
+  int64_t row_floats;  // of a row of x or dx
   int64_t dy_floats;
   int64_t thread_floats;
-  float* scratch;  // for each thread, a band of x, a band of dy and a row of dx
+  float* scratch;  // for each thread, a row of x, a band of dy and a row of dx
 };
 
 }  // namespace pushpull

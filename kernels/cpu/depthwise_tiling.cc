@@ -9,11 +9,8 @@ namespace pushpull {
 
 namespace {
 
-// The target size of a band, band_rows * in.w * slab floats (192 KiB). At stride 1 the backward
-// pass holds a band of dy of about the same size beside it; at stride 2 the input of a forward band
-// is twice as large.
+// The target size of a band, kernel * in.w * slab floats (192 KiB).
 constexpr int64_t kBandFloats = 48 << 10;
-constexpr int64_t kFewestBandRows = 4;
 // The tasks that there should be for the threads of a large machine, if the channels suffice.
 constexpr int64_t kFewestTasks = 8;
 constexpr int64_t kNarrowestSlab = 32;
@@ -30,13 +27,11 @@ DepthwiseTiling::DepthwiseTiling(const ConvolutionShape& shape) {
   groups = (in.n + group_samples - 1) / group_samples;
   // A slab of all channels reads and writes whole rows of the tensor, which the processor foresees:
   // that is up to twice as fast as slabs of 32 channels if the tensor is not in the cache.
-  const int64_t widest = std::max(kNarrowestSlab, kBandFloats / (kFewestBandRows * in.w));
+  const int64_t widest = std::max(kNarrowestSlab, kBandFloats / (shape.kernel * in.w));
   const int64_t wanted = std::min((kFewestTasks + groups - 1) / groups, in.c / kNarrowestSlab);
   slabs = std::max((in.c + widest - 1) / widest, wanted);
   slab = PaddedChannels((in.c + slabs - 1) / slabs);
   slabs = (in.c + slab - 1) / slab;
-  const int64_t fit = kBandFloats / (in.w * slab);
-  band_rows = std::clamp(fit, kFewestBandRows, std::max(in.h, kFewestBandRows));
 }
 
 int64_t DepthwiseTiling::EndSample(int64_t task, int64_t samples) const {

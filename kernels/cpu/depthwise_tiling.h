@@ -1,6 +1,5 @@
-// Cuts a depthwise convolution into tasks and bands. A task is a group of samples x a slab of
-// channels. Within a task each image is cut into bands of rows that fit in the second-level cache.
-// The cut depends on the shape only, never on the number of threads or on the instruction set.
+// Cuts a depthwise convolution into tasks. A task is a group of samples x a slab of channels. The
+// rows of a slab that the kernel reads at a time fit in the second-level cache. The cut depends on the shape only, never on the number of threads or on the instruction set.
 // Plain values.
 #ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
 #define PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
@@ -29,7 +28,6 @@ struct DepthwiseTiling {
   // floats. The last slab may have fewer channels.
   int64_t slab;
   int64_t slabs;
-  int64_t band_rows;  // output rows of a forward band, input rows of a backward band
 };
 
 // Calls f.operator()<rows, columns>(), which turns the number of taps that apply into compile-time
