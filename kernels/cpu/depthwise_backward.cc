@@ -191,11 +191,9 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan,
   for (int64_t n = tiling.FirstSample(task); n < tiling.EndSample(task, in.n); ++n) {
     int64_t loaded = 0;  // the first row of dy of the sample that the band has not had yet
     for (int64_t h = 0; h < in.h; ++h) {
-      // The output rows with a tap in this one.
-      const int64_t reach = h + shape.padding.top - (shape.kernel - 1);
-      const int64_t top = std::max<int64_t>(0, (reach + shape.stride - 1) / shape.stride);
+      // The end of the output rows with a tap in this one.
       const int64_t bottom = std::min(out.h, (h + shape.padding.top) / shape.stride + 1);
-      for (loaded = std::max(loaded, top); loaded < bottom; ++loaded) {
+      for (; loaded < bottom; ++loaded) {
         dy.LoadRow(gradient, out, n, loaded, c0, channels);
       }
       x.LoadRow(value, in, n, h, c0, channels);

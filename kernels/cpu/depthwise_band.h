@@ -1,5 +1,5 @@
-// The rows of an image that a depthwise convolution reads at a time, in its cache. Plain values. The
-// guard lets this header in once per instruction set, as that of simd.h.
+// The rows of an image that a depthwise convolution reads at a time, in its cache. Plain values.
+// The guard lets this header in once per instruction set, as that of simd.h.
 #if defined(PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_
 #undef PUSHPULL_KERNELS_CPU_DEPTHWISE_BAND_H_
@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 
 // A band of an image in scratch memory: its last `rows` rows so far, as a ring, of `columns` pixels
 // of `slab` channels. A row stays until the row of the image that is `rows` below it takes its
-// place, so none is loaded twice. The pixels of the image begin at column `left`; the columns before
-// and after them are zero, so the kernel can slide over the border without tests.
+// place, so none is loaded twice. The pixels of the image begin at column `left`; the columns
+// before and after them are zero, so the kernel can slide over the border without tests.
 //
 //       left     width of the image   the other columns
 //     .------.----------------------.-----.
@@ -45,11 +45,12 @@ struct Band {
     }
   }
 
-  // Loads row `h` of sample `n`, channels [c0, c0 + channels). `load` computes the values of the tensor (vector_loads.h). Pixels are taken eight at a time, so that a
-  // vector of channels loads its batch norm coefficients into registers once for eight pixels. This
-  // is a streaming pass, bound by memory. Its reads are too far apart for the processor to foresee,
-  // so each vector prefetches that of the next group: a quarter to a third off the time of a
-  // depthwise convolution with AVX2, a fifth with AVX-512.
+  // Loads row `h` of sample `n`, channels [c0, c0 + channels). `load` computes the values of the
+  // tensor (vector_loads.h). Pixels are taken eight at a time, so that a vector of channels loads
+  // its batch norm coefficients into registers once for eight pixels. This is a streaming pass,
+  // bound by memory. Its reads are too far apart for the processor to foresee, so each vector
+  // prefetches that of the next group: a quarter to a third off the time of a depthwise convolution
+  // with AVX2, a fifth with AVX-512.
   template <typename Load>
   void LoadRow(const Load& load, const Shape& shape, int64_t n, int64_t h, int64_t c0,
                int64_t channels) const {

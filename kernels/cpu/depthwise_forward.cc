@@ -130,7 +130,7 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
       const int64_t h = oh * shape.stride - shape.padding.top;
       const int64_t kh0 = std::clamp<int64_t>(-h, 0, shape.kernel);
       const int64_t kh1 = std::clamp<int64_t>(shape.in.h - h, kh0, shape.kernel);
-      for (loaded = std::max(loaded, h + kh0); loaded < h + kh1; ++loaded) {
+      for (; loaded < h + kh1; ++loaded) {
         band.LoadRow(load, shape.in, n, loaded, c0, channels);
       }
       T* y_row = y + (n * out.h + oh) * out.w * out.c + c0;

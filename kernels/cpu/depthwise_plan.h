@@ -66,7 +66,7 @@ struct DepthwiseBackwardPlan {
   BlockSums sums;  // one block for each group of samples
   int64_t padded_channels;
   int64_t partial_floats;
-  float* partial;  // dweights of each group: [groups, kernel * kernel, padded channels]
+  float* partial;      // dweights of each group: [groups, kernel * kernel, padded channels]
   int64_t row_floats;  // of a row of x or dx
   int64_t dy_floats;
   int64_t thread_floats;

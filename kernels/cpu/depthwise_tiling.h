@@ -1,6 +1,6 @@
 // Cuts a depthwise convolution into tasks. A task is a group of samples x a slab of channels. The
-// rows of a slab that the kernel reads at a time fit in the second-level cache. The cut depends on the shape only, never on the number of threads or on the instruction set.
-// Plain values.
+// rows of a slab that the kernel reads at a time fit in the second-level cache. The cut depends on
+// the shape only, never on the number of threads or on the instruction set. Plain values.
 #ifndef PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
 #define PUSHPULL_KERNELS_CPU_DEPTHWISE_TILING_H_
 
