@@ -17,9 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
 
-// A band of an image in scratch memory: its last `rows` rows so far, as a ring, of `columns` pixels
-// of `slab` channels. A row stays until the row of the image that is `rows` below it takes its
-// place, so none is loaded twice. The pixels of the image begin at column `left`; the columns
+// A band of an image in scratch memory: the last `rows` rows that were loaded, each of `columns`
+// pixels of `slab` channels. The band is a ring: a row stays until the row of the image that is
+// `rows` below it takes its place. The pixels of the image begin at column `left`; the columns
 // before and after them are zero, so the kernel can slide over the border without tests.
 //
 //       left     width of the image   the other columns
@@ -35,7 +35,7 @@ struct Band {
   int64_t slab;
   float* data;
 
-  // Where row `h` of the image is.
+  // Returns the place of row `h` of the image, which holds it once LoadRow has loaded it.
   float* Row(int64_t h) const { return data + h % rows * columns * slab; }
   // Zeroes the columns to the left and to the right of an image of this width.
   void ClearBorder(int64_t width) const {
