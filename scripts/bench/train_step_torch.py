@@ -5,7 +5,8 @@ usage: train_step_torch.py BINARY [options of train_step]
 
 Both run forward pass, loss and backward pass of the same network with the same batch size and threads, but no
 optimizer. PyTorch's modes are its memory layouts, with and without torch.compile, and bf16 by autocast. For a detector,
-PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets. alternate, so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
+PyTorch's loss leaves out matching and mining and compares every anchor with fixed targets. The two programs take turns,
+so that changes in the machine's speed affect both. Prints medians and the median of the ratios.
 """
 import argparse
 import ctypes
