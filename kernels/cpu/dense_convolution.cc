@@ -48,7 +48,7 @@ std::optional<WinogradTiling> TilingIf(bool pays, const WinogradTiling& tiling) 
 
 // A convolution as one product of rows with the weights, or, where there is a tiling, as products
 // of transformed tiles. Serves one caller at a time.
-template <typename T>
+template <typename P>
 class ConvolutionProduct {
  public:
   // `packs`: whether Run will be called. The arguments after it are those of the one product.
@@ -60,7 +60,7 @@ class ConvolutionProduct {
       return;
     }
     direct_.emplace(rows, inner, outer, cut, block_rows, threads, arena);
-    if (packs) scratch_ = arena->Numbers<T>(direct_->ScratchNumbers(threads));
+    if (packs) scratch_ = arena->Numbers<P>(direct_->ScratchNumbers(threads));
   }
 
   int64_t blocks() const { return direct_.has_value() ? direct_->blocks() : winograd_->blocks(); }
@@ -68,10 +68,10 @@ class ConvolutionProduct {
     return direct_.has_value() ? direct_->block_rows() : winograd_->block_rows();
   }
   // Only without a tiling.
-  const Product<T>& direct() const { return *direct_; }
+  const Product<P>& direct() const { return *direct_; }
 
   // `source` is what `rows` are made of.
-  void Run(const RowSource<T>& rows, const T* source, const WeightOperand& weights,
+  void Run(const RowSource<P>& rows, const TensorOf<P>* source, const WeightOperand& weights,
            const TileFinisher& finisher, ThreadPool* pool) const {
     if (direct_.has_value()) {
       direct_->Run(rows, weights, finisher, scratch_, pool);
@@ -81,17 +81,17 @@ class ConvolutionProduct {
   }
 
  private:
-  std::optional<Product<T>> direct_;
-  std::optional<WinogradProduct<T>> winograd_;
-  T* scratch_ = nullptr;
+  std::optional<Product<P>> direct_;
+  std::optional<WinogradProduct<P>> winograd_;
+  P* scratch_ = nullptr;
 };
 
-template <typename T>
+template <typename P>
 struct ForwardPlan {
   ForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
-        value(IsPointwise(shape) ? nullptr : arena->Numbers<T>(shape.in.size())),
+        value(IsPointwise(shape) ? nullptr : arena->Numbers<TensorOf<P>>(shape.in.size())),
         product(TilingIf(WinogradPays(shape), ForwardTiling(shape)), true, shape.out().rows(),
                 Panels(Taps(shape) * shape.in.c), shape.out_channels,
                 CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
@@ -99,13 +99,13 @@ struct ForwardPlan {
 
   int64_t block_rows;
   LazyCoefficients coefficients;
-  T* value;
-  ConvolutionProduct<T> product;
+  TensorOf<P>* value;
+  ConvolutionProduct<P> product;
   BlockSums sums;
 };
 
 // The gradient of the weights in one of the same two ways. Serves one caller at a time.
-template <typename T>
+template <typename P>
 class ConvolutionWeightGradient {
  public:
   // The arguments after the tiling, which is that of the forward pass, are those of the one
@@ -122,18 +122,18 @@ class ConvolutionWeightGradient {
   }
 
   // Only without a tiling.
-  const WeightGradient<T>& direct() const { return *direct_; }
+  const WeightGradient<P>& direct() const { return *direct_; }
   // Whether Run needs `dy`; otherwise only the rows.
   bool reads_whole_gradient() const { return winograd_.has_value(); }
 
   // `x` and `dy` are what the rows are made of.
-  void Run(const RowSource<T>& x_rows, const T* x, const RowSource<T>& dy_rows, const T* dy,
-           float* dweights, ThreadPool* pool) const {
+  void Run(const RowSource<P>& x_rows, const TensorOf<P>* x, const RowSource<P>& dy_rows,
+           const TensorOf<P>* dy, float* dweights, ThreadPool* pool) const {
     if (winograd_.has_value()) {
       winograd_->Run(x, dy, dweights, pool);
     } else if (cut_ == Cut::kByBlocks) {
       direct_->RunByBlocks(x_rows, dy_rows, dweights, pool,
-                           [](const T*, int64_t, int, ReadAhead*) {});
+                           [](const P*, int64_t, int, ReadAhead*) {});
     } else if (cut_ == Cut::kBySlices) {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
@@ -146,13 +146,13 @@ class ConvolutionWeightGradient {
 
  private:
   Cut cut_;
-  std::optional<WeightGradient<T>> direct_;
-  std::optional<WinogradWeightGradient<T>> winograd_;
+  std::optional<WeightGradient<P>> direct_;
+  std::optional<WinogradWeightGradient<P>> winograd_;
 };
 
 // The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
 // from the same packed dy, so both products are cut in the same way.
-template <typename T>
+template <typename P>
 struct BackwardPlan {
   BackwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
       : pointwise(IsPointwise(shape)),
@@ -161,8 +161,8 @@ struct BackwardPlan {
         cut(CutOf(shape, shape.out().rows(), block_rows)),
         coefficients(shape.in.c, arena),
         gradient_coefficients(shape.out_channels, arena),
-        value(pointwise ? nullptr : arena->Numbers<T>(shape.in.size())),
-        dy(pointwise ? nullptr : arena->Numbers<T>(shape.out().size())),
+        value(pointwise ? nullptr : arena->Numbers<TensorOf<P>>(shape.in.size())),
+        dy(pointwise ? nullptr : arena->Numbers<TensorOf<P>>(shape.out().size())),
         weight_gradient(TilingIf(WinogradWeightGradientPays(shape), ForwardTiling(shape)),
                         shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
@@ -179,26 +179,26 @@ struct BackwardPlan {
   Cut cut;
   LazyCoefficients coefficients;
   GradientCoefficients gradient_coefficients;
-  T* value;
-  T* dy;
-  ConvolutionWeightGradient<T> weight_gradient;
-  ConvolutionProduct<T> product;
+  TensorOf<P>* value;
+  TensorOf<P>* dy;
+  ConvolutionWeightGradient<P> weight_gradient;
+  ConvolutionProduct<P> product;
   BlockSums sums;
 };
 
 // Both gradients of a pointwise convolution. dy is computed and packed once and used for both while
 // it is in the cache.
-template <typename T>
-void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const WeightOperand& weights,
-                       const RowSource<T>& dy, float* dweights, const TileFinisher& finisher,
-                       bool wants_input, ThreadPool* pool) {
-  const ValueRows<T> rows(x, plan.coefficients);
-  const WeightGradient<T>& weight_gradient = plan.weight_gradient.direct();
-  const Product<T>& product = plan.product.direct();
+template <typename P>
+void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
+                       const WeightOperand& weights, const RowSource<P>& dy, float* dweights,
+                       const TileFinisher& finisher, bool wants_input, ThreadPool* pool) {
+  const ValueRows<P> rows(x, plan.coefficients);
+  const WeightGradient<P>& weight_gradient = plan.weight_gradient.direct();
+  const Product<P>& product = plan.product.direct();
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) product.PackWeights(weights, pool);
     weight_gradient.RunByBlocks(rows, dy, dweights, pool,
-                                [&](const T* packed, int64_t block, int thread, ReadAhead* ahead) {
+                                [&](const P* packed, int64_t block, int thread, ReadAhead* ahead) {
                                   if (wants_input)
                                     product.MultiplyBlock(packed, block, thread, finisher, ahead);
                                 });
@@ -217,81 +217,82 @@ void PointwiseBackward(const BackwardPlan<T>& plan, const Lazy<T>& x, const Weig
 
 // Both gradients of any other convolution, one after the other: the weight gradient multiplies
 // patches of x, the input gradient multiplies patches of dy by the transposed weights.
-template <typename T>
-void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<T>& plan, const T* value,
-                   const WeightOperand& weights, const RowSource<T>& dy_rows, const T* dy,
-                   float* dweights, const TileFinisher& finisher, bool wants_input,
-                   ThreadPool* pool) {
-  plan.weight_gradient.Run(PatchRows<T>(shape, value), value, dy_rows, dy, dweights, pool);
+template <typename P>
+void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<P>& plan,
+                   const TensorOf<P>* value, const WeightOperand& weights,
+                   const RowSource<P>& dy_rows, const TensorOf<P>* dy, float* dweights,
+                   const TileFinisher& finisher, bool wants_input, ThreadPool* pool) {
+  plan.weight_gradient.Run(PatchRows<P>(shape, value), value, dy_rows, dy, dweights, pool);
   if (!wants_input) return;
-  plan.product.Run(TransposedPatchRows<T>(shape, dy), dy, weights, finisher, pool);
+  plan.product.Run(TransposedPatchRows<P>(shape, dy), dy, weights, finisher, pool);
 }
 
 }  // namespace
 
-template <typename T>
+template <typename P>
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads) {
   Arena forward, backward;
-  ForwardPlan<T>(shape, threads, &forward);
-  BackwardPlan<T>(shape, threads, &backward);
+  ForwardPlan<P>(shape, threads, &forward);
+  BackwardPlan<P>(shape, threads, &backward);
   return std::max(forward.used_bytes(), backward.used_bytes());
 }
 
-template <typename T>
-void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
-                  const float* bias, T* y, const StatisticsOut<T>& statistics,
+template <typename P>
+void DenseForward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, const float* weights,
+                  const float* bias, TensorOf<P>* y, const StatisticsOut<TensorOf<P>>& statistics,
                   const Workspace& workspace, ThreadPool* pool) {
   Arena arena(workspace);
-  const ForwardPlan<T> plan(shape, pool->num_threads(), &arena);
+  const ForwardPlan<P> plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kForward};
   const bool wants_statistics = statistics.mean != nullptr;
-  const ForwardFinisher<T> finisher(shape.out().rows(), shape.out_channels, bias, y,
-                                    wants_statistics ? &plan.sums : nullptr);
+  const ForwardFinisher<TensorOf<P>> finisher(shape.out().rows(), shape.out_channels, bias, y,
+                                              wants_statistics ? &plan.sums : nullptr);
   if (IsPointwise(shape)) {
-    plan.product.Run(ValueRows<T>(x, plan.coefficients), nullptr, operand, finisher, pool);
+    plan.product.Run(ValueRows<P>(x, plan.coefficients), nullptr, operand, finisher, pool);
   } else {
-    const T* value = ReadyValue(x);
+    const TensorOf<P>* value = ReadyValue(x);
     if (value == nullptr) {
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    plan.product.Run(PatchRows<T>(shape, value), value, operand, finisher, pool);
+    plan.product.Run(PatchRows<P>(shape, value), value, operand, finisher, pool);
   }
   if (!wants_statistics) return;
   CombineStatistics(plan.sums, plan.product.block_rows(), shape.out().rows(), shape.out_channels,
                     statistics.mean, statistics.variance, pool);
 }
 
-template <typename T>
-void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
-                   const OutputGradient<T>& dy, float* dweights, float* dbias,
-                   const InputGradient<T>& dx, const Workspace& workspace, ThreadPool* pool) {
+template <typename P>
+void DenseBackward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, const float* weights,
+                   const OutputGradient<TensorOf<P>>& dy, float* dweights, float* dbias,
+                   const InputGradient<TensorOf<P>>& dx, const Workspace& workspace,
+                   ThreadPool* pool) {
   Arena arena(workspace);
-  const BackwardPlan<T> plan(shape, pool->num_threads(), &arena);
+  const BackwardPlan<P> plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
   if (dbias != nullptr) SumGradient(shape.out(), dy, plan.gradient_coefficients, dbias);
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kTransposed};
-  const BackwardFinisher<T> finisher(x, plan.coefficients, dx, plan.sums);
+  const BackwardFinisher<TensorOf<P>> finisher(x, plan.coefficients, dx, plan.sums);
   const bool wants_input = dx.dz != nullptr;
   if (plan.pointwise) {
-    const GradientRows<T> dy_rows(shape.out_channels, dy, plan.gradient_coefficients);
+    const GradientRows<P> dy_rows(shape.out_channels, dy, plan.gradient_coefficients);
     PointwiseBackward(plan, x, operand, dy_rows, dweights, finisher, wants_input, pool);
   } else {
-    const T* value = ReadyValue(x);
+    const TensorOf<P>* value = ReadyValue(x);
     if (value == nullptr) {
       ApplyValue(x, plan.coefficients, plan.value, pool);
       value = plan.value;
     }
-    OutputGradient<T> gradient = dy;
+    OutputGradient<TensorOf<P>> gradient = dy;
     if (dy.batch_norm != nullptr && (wants_input || plan.weight_gradient.reads_whole_gradient())) {
       ApplyGradient(shape.out(), dy, plan.gradient_coefficients, plan.dy, pool);
       gradient = {plan.dy, nullptr, nullptr, nullptr, nullptr};
     }
-    const GradientRows<T> dy_rows(shape.out_channels, gradient, plan.gradient_coefficients);
+    const GradientRows<P> dy_rows(shape.out_channels, gradient, plan.gradient_coefficients);
     PatchBackward(shape, plan, value, operand, dy_rows, gradient.dz, dweights, finisher,
                   wants_input, pool);
   }
@@ -300,16 +301,17 @@ void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float*
   }
 }
 
-#define PUSHPULL_DENSE_CONVOLUTION(T)                                                        \
-  template int64_t DenseWorkspaceBytes<T>(const ConvolutionShape&, int);                     \
-  template void DenseForward<T>(const ConvolutionShape&, const Lazy<T>&, const float*,       \
+#define PUSHPULL_DENSE_CONVOLUTION(P, T)                                                     \
+  template int64_t DenseWorkspaceBytes<P>(const ConvolutionShape&, int);                     \
+  template void DenseForward<P>(const ConvolutionShape&, const Lazy<T>&, const float*,       \
                                 const float*, T*, const StatisticsOut<T>&, const Workspace&, \
                                 ThreadPool*);                                                \
-  template void DenseBackward<T>(const ConvolutionShape&, const Lazy<T>&, const float*,      \
+  template void DenseBackward<P>(const ConvolutionShape&, const Lazy<T>&, const float*,      \
                                  const OutputGradient<T>&, float*, float*,                   \
                                  const InputGradient<T>&, const Workspace&, ThreadPool*)
-PUSHPULL_DENSE_CONVOLUTION(float);
-PUSHPULL_DENSE_CONVOLUTION(Bfloat16);
+PUSHPULL_DENSE_CONVOLUTION(float, float);
+PUSHPULL_DENSE_CONVOLUTION(Bfloat16, Bfloat16);
+PUSHPULL_DENSE_CONVOLUTION(WideBfloat16, Bfloat16);
 #undef PUSHPULL_DENSE_CONVOLUTION
 
 }  // namespace pushpull

@@ -7,26 +7,29 @@
 #include <cstdint>
 
 #include "common/base/thread_pool.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
 
-// T, the type of the tensors, is float or Bfloat16. With Bfloat16 the weights are rounded when they
-// are packed, and the sums are of floats.
+// P is the type of the numbers that products read (kernels/cpu/packed_numbers.h), and says that of
+// the tensors. With Bfloat16 the weights are rounded when they are packed, and the sums are of
+// floats.
 
 // The bytes of workspace that either direction needs at most with `threads` threads in the pool.
-template <typename T>
+template <typename P>
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads);
 
 // As Operators::Convolution and ConvolutionBackward.
-template <typename T>
-void DenseForward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
-                  const float* bias, T* y, const StatisticsOut<T>& statistics,
+template <typename P>
+void DenseForward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, const float* weights,
+                  const float* bias, TensorOf<P>* y, const StatisticsOut<TensorOf<P>>& statistics,
                   const Workspace& workspace, ThreadPool* pool);
-template <typename T>
-void DenseBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
-                   const OutputGradient<T>& dy, float* dweights, float* dbias,
-                   const InputGradient<T>& dx, const Workspace& workspace, ThreadPool* pool);
+template <typename P>
+void DenseBackward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, const float* weights,
+                   const OutputGradient<TensorOf<P>>& dy, float* dweights, float* dbias,
+                   const InputGradient<TensorOf<P>>& dx, const Workspace& workspace,
+                   ThreadPool* pool);
 
 }  // namespace pushpull
 

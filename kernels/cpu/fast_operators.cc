@@ -11,6 +11,7 @@
 #include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/depthwise_tiling.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/host_operators.h"
 #include "kernels/gather/numbers.h"
 #include "kernels/scalar_math.h"
@@ -24,13 +25,15 @@ void CheckDepthwise(const ConvolutionShape& shape) {
   CHECK_LE(shape.kernel, kMostDepthwiseTaps);
 }
 
-template <typename T>
-class FastOperators : public HostOperators<T> {
+template <typename P>
+class FastOperators : public HostOperators<TensorOf<P>> {
  public:
+  using T = TensorOf<P>;
+
   explicit FastOperators(ThreadPool* pool) : pool_(pool) {}
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
-    return DenseWorkspaceBytes<T>(shape, pool_->num_threads());
+    return DenseWorkspaceBytes<P>(shape, pool_->num_threads());
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
     CheckDepthwise(shape);
@@ -50,12 +53,12 @@ class FastOperators : public HostOperators<T> {
   void Convolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
                    const float* bias, T* y, const StatisticsOut<T>& statistics,
                    const Workspace& workspace) override {
-    DenseForward(shape, x, weights, bias, y, statistics, workspace, pool_);
+    DenseForward<P>(shape, x, weights, bias, y, statistics, workspace, pool_);
   }
   void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
                            const OutputGradient<T>& dy, float* dweights, float* dbias,
                            const InputGradient<T>& dx, const Workspace& workspace) override {
-    DenseBackward(shape, x, weights, dy, dweights, dbias, dx, workspace, pool_);
+    DenseBackward<P>(shape, x, weights, dy, dweights, dbias, dx, workspace, pool_);
   }
 
   void DepthwiseConvolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
@@ -119,12 +122,24 @@ class FastOperators : public HostOperators<T> {
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool) {
-  return std::make_unique<FastOperators<T>>(pool);
+template <typename P>
+std::unique_ptr<Operators<TensorOf<P>>> MakeFastOperatorsOf(ThreadPool* pool) {
+  return std::make_unique<FastOperators<P>>(pool);
 }
 
-template std::unique_ptr<Operators<float>> MakeFastOperators<float>(ThreadPool*);
-template std::unique_ptr<Operators<Bfloat16>> MakeFastOperators<Bfloat16>(ThreadPool*);
+template std::unique_ptr<Operators<float>> MakeFastOperatorsOf<float>(ThreadPool*);
+template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<Bfloat16>(ThreadPool*);
+template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<WideBfloat16>(ThreadPool*);
+
+template <>
+std::unique_ptr<Operators<float>> MakeFastOperators<float>(ThreadPool* pool) {
+  return MakeFastOperatorsOf<float>(pool);
+}
+
+template <>
+std::unique_ptr<Operators<Bfloat16>> MakeFastOperators<Bfloat16>(ThreadPool* pool) {
+  return PairsAreFaster() ? MakeFastOperatorsOf<Bfloat16>(pool)
+                          : MakeFastOperatorsOf<WideBfloat16>(pool);
+}
 
 }  // namespace pushpull

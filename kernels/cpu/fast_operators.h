@@ -8,15 +8,21 @@
 #include <memory>
 
 #include "common/base/thread_pool.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
 
 // `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
 // than 7 are a CHECK failure.
-// T is float or Bfloat16, which is slow on a CPU without AVX512-BF16.
+// T is float or Bfloat16.
 template <typename T = float>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);
+
+// The same with products of P (kernels/cpu/packed_numbers.h), which for Bfloat16 is otherwise
+// chosen by the CPU. The results have the same bits.
+template <typename P>
+std::unique_ptr<Operators<TensorOf<P>>> MakeFastOperatorsOf(ThreadPool* pool);
 
 }  // namespace pushpull
 

@@ -23,10 +23,10 @@ namespace {
 
 // Adds the products of the `count` channels of one panel of a.
 template <int kPanelWidth, typename Math, int kRows, int kWidth>
-HWY_INLINE void AddPanel(Tile<Math, kRows, kWidth>& tile, const typename Math::Number* a, int count,
-                         const typename Math::Number* b) {
-#pragma GCC unroll 4
-  for (int k = 0; k < count; k += Math::kDepth) tile.Add(a + k, kPanelWidth, b + k * kWidth);
+HWY_INLINE void AddPanel(Tile<Math, kRows, kWidth>& tile, const typename Math::Number* a,
+                         int64_t count, const typename Math::Number* b) {
+  ForEachStep<Math>(count,
+                    [&](int64_t k) HWY_ATTR { tile.Add(a + k, kPanelWidth, b + k * kWidth); });
 }
 
 // The operands of MultiplyPanel.
@@ -167,10 +167,9 @@ template <typename Math, int kWidth, int kRows>
 void TransposedTile(const TransposedProduct<typename Math::Number>& product, int64_t first) {
   const auto* const a = product.a + first * Math::kDepth;
   Tile<Math, kRows, kWidth> tile;
-#pragma GCC unroll 4
-  for (int64_t m = 0; m < product.rows; m += Math::kDepth) {
+  ForEachStep<Math>(product.rows, [&](int64_t m) HWY_ATTR {
     tile.Add(a + m * product.a_width, Math::kDepth, product.b + m * kWidth);
-  }
+  });
   tile.StoreTo(product.c + first * product.ldc, product.ldc, product.store);
 }
 
@@ -214,8 +213,10 @@ void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* fro
 }
 
 constexpr auto* kMultiplyFloatPanel = MultiplyPanelOf<FloatMath>;
+constexpr auto* kMultiplyWidePanel = MultiplyPanelOf<WideMath>;
 constexpr auto* kMultiplyPairPanel = MultiplyPanelOf<WidenedPairMath>;
 constexpr auto* kMultiplyTransposedFloats = MultiplyTransposedOf<FloatMath>;
+constexpr auto* kMultiplyTransposedWides = MultiplyTransposedOf<WideMath>;
 constexpr auto* kMultiplyTransposedPairs = MultiplyTransposedOf<WidenedPairMath>;
 #if HWY_TARGET == HWY_AVX3
 constexpr auto* kMultiplyPairPanelAtOnce = MultiplyPanelOf<PairMath>;
@@ -229,6 +230,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace pushpull {
+
+bool PairsAreFaster() {
+#if HWY_ARCH_X86
+  return ChosenCpuIsa() == CpuIsa::kAvx512Bf16 && __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
 
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const float* b, int width, float* c,
@@ -248,6 +257,14 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16*
   multiply(inner, range, a, a_rows, first_row, rows, b, width, c, ahead);
 }
 
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
+                   int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
+                   int width, float* c, ReadAhead* ahead) {
+  const FlushDenormals flush;
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyWidePanel);
+  multiply(inner, range, FloatsOf(a), a_rows, first_row, rows, FloatsOf(b), width, c, ahead);
+}
+
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store, ReadAhead* ahead) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedFloats);
@@ -262,6 +279,14 @@ void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloa
   if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
 #endif
   multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, ahead);
+}
+
+void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
+                        int b_width, int64_t rows, float* c, int64_t ldc, Store store,
+                        ReadAhead* ahead) {
+  const FlushDenormals flush;
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedWides);
+  multiply(FloatsOf(a), a_width, a_valid, FloatsOf(b), b_width, rows, c, ldc, store, ahead);
 }
 
 void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* from,

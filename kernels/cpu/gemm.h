@@ -3,30 +3,26 @@
 // each number of the result is one chain of them in a fixed order. Operands are packed in panels
 // (kernels/cpu/panels.h). Thread-safe functions that change nothing but c.
 //
-// Operands are floats or Bfloat16, the result is always of floats. Numbers of type Bfloat16 are
-// multiplied in pairs that are neighbours in the sum, as the CPU's instruction for them does it:
-// c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and denormal numbers count as
-// zeros. CPUs without the instruction do the same with floats; with SSE4 each product has to fit
-// into a float. So the two numbers of a pair must lie next to each other in both operands: an
-// operand whose rows are what the product sums over has its rows in pairs, [EvenRows / 2, width,
-// 2].
+// Operands are packed numbers (kernels/cpu/packed_numbers.h), the result is always of floats.
+// Numbers of type Bfloat16 are multiplied in pairs that are neighbours in the sum, as the CPU's
+// instruction for them does it: c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and
+// denormal numbers count as zeros. So the two numbers of a pair must lie next to each other in both
+// operands: an operand whose rows are what the product sums over has its rows in pairs,
+// [EvenRows / 2, width, 2]. CPUs without the instruction split each pair into two floats.
+//
+// WideBfloat16 gives the same bits with multiplications of floats only. It has the layout of
+// floats, with EvenRows rows. With SSE4 each product of these two types has to fit into a float.
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/read_ahead.h"
 
 namespace pushpull {
-
-// The rows of an operand with its rows in pairs, if T is Bfloat16; else `rows`.
-template <typename T>
-constexpr int64_t EvenRows(int64_t rows) {
-  return std::is_same_v<T, Bfloat16> ? (rows + 1) / 2 * 2 : rows;
-}
 
 // c[rows, width] = a[first_row .. first_row + rows, inner] * b[inner, width], or the part of it
 // that a range of the panels of `inner` adds. The parts have to follow each other from the first
@@ -34,7 +30,7 @@ constexpr int64_t EvenRows(int64_t rows) {
 // whole.
 //   a  a block of a_rows rows, packed in the panels of the range, with zeros in their padding
 //   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
-//      of the range; Bfloat16 has an even number of rows, in pairs
+//      of the range, EvenRows of them; Bfloat16 has them in pairs
 //   c  dense
 //   ahead  does a step for each register tile; may be null
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
@@ -43,6 +39,9 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a,
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
                    ReadAhead* ahead = nullptr);
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
+                   int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
+                   int width, float* c, ReadAhead* ahead = nullptr);
 
 enum class Store { kWrite, kAdd };
 
@@ -51,13 +50,21 @@ enum class Store { kWrite, kAdd };
 //   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
 //   ahead  as above
-// Bfloat16 takes a and b with their rows in pairs, from PairRows.
+// Bfloat16 takes a and b with their rows in pairs, from PairRows. WideBfloat16 takes EvenRows rows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
                         ReadAhead* ahead = nullptr);
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
                         ReadAhead* ahead = nullptr);
+void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
+                        int b_width, int64_t rows, float* c, int64_t ldc, Store store,
+                        ReadAhead* ahead = nullptr);
+
+// Whether products of Bfloat16 are faster than those of WideBfloat16 with ChosenCpuIsa(). With the
+// instruction for pairs AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with
+// floats, Intel's (Emerald Rapids) only 0.7 times as many.
+bool PairsAreFaster();
 
 // Copies rows [first, first + rows) of a block of block_rows rows, packed in a range of panels, to
 // the same places of `to`, in pairs: a panel of `from` is [block_rows, width], one of `to` is

@@ -41,8 +41,8 @@ Cut ChooseCutOfPatches(int64_t rows, int64_t weights, int64_t block_rows) {
   return cut == Cut::kByPanels && rows > kPanelRows ? Cut::kBySlices : cut;
 }
 
-template <typename T>
-Product<T>::Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, int64_t block_rows,
+template <typename P>
+Product<P>::Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, int64_t block_rows,
                     int threads, Arena* arena)
     : rows_(rows),
       inner_(inner),
@@ -51,30 +51,31 @@ Product<T>::Product(int64_t rows, const Panels& inner, int64_t outer, Cut cut, i
       block_rows_(cut == Cut::kByBlocks   ? block_rows
                   : cut == Cut::kBySlices ? EvenBlockRows(rows)
                                           : kPanelRows),
-      b_rows_(EvenRows<T>(inner.channels())),
-      packed_b_(arena->Numbers<T>(
+      b_rows_(EvenRows<P>(inner.channels())),
+      packed_b_(arena->Numbers<P>(
           b_rows_ * (cut == Cut::kByPanels ? threads * kMaxPanelWidth : outer_.padded()))),
       tiles_(arena->Floats(threads * block_rows_ *
                            (cut == Cut::kBySlices ? outer_.padded() : kMaxPanelWidth))) {}
 
-template <typename T>
-int64_t Product<T>::RowsOf(int64_t block) const {
+template <typename P>
+int64_t Product<P>::RowsOf(int64_t block) const {
   return std::min(block_rows_, rows_ - block * block_rows_);
 }
 
-template <typename T>
-int64_t Product<T>::ScratchNumbers(int threads) const {
+template <typename P>
+int64_t Product<P>::ScratchNumbers(int threads) const {
   if (cut_ == Cut::kBySlices) return threads * block_rows_ * kMostSliceChannels;
-  return inner_.padded() * (cut_ == Cut::kByBlocks ? threads * block_rows_ : rows_);
+  return inner_.padded() * (cut_ == Cut::kByBlocks ? threads * block_rows_ : EvenRows<P>(rows_));
 }
 
-template <typename T>
-void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFinisher& finisher,
-                     T* scratch, ThreadPool* pool) const {
+template <typename P>
+void Product<P>::Run(const RowSource<P>& a, const WeightOperand& b, const TileFinisher& finisher,
+                     P* scratch, ThreadPool* pool) const {
   if (cut_ == Cut::kByPanels) {
     pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
       const int64_t first = i * kPackRows;
-      a.Pack(inner_.all(), first, std::min(kPackRows, rows_ - first), scratch, rows_, first);
+      a.Pack(inner_.all(), first, std::min(kPackRows, rows_ - first), scratch, EvenRows<P>(rows_),
+             first);
     });
     pool->ParallelFor(panel_tasks(), [&](int64_t task, int thread) {
       MultiplyPanelTask(scratch, task, thread, b, finisher);
@@ -84,14 +85,14 @@ void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFi
   PackWeights(b, pool);
   if (cut_ == Cut::kBySlices) {
     pool->ParallelFor(blocks(), [&](int64_t block, int thread) {
-      T* slice = scratch + thread * block_rows_ * kMostSliceChannels;
+      P* slice = scratch + thread * block_rows_ * kMostSliceChannels;
       MultiplySlices(a, block, thread, finisher, slice);
     });
     return;
   }
   const int64_t per_task = (blocks() + kMostTasks - 1) / kMostTasks;
   pool->ParallelFor((blocks() + per_task - 1) / per_task, [&](int64_t task, int thread) {
-    T* packed = scratch + thread * block_rows_ * inner_.padded();
+    P* packed = scratch + thread * block_rows_ * inner_.padded();
     const int64_t end = std::min(blocks(), (task + 1) * per_task);
     for (int64_t block = task * per_task; block < end; ++block) {
       a.Pack(inner_.all(), block * block_rows_, RowsOf(block), packed, block_rows_, 0);
@@ -102,8 +103,8 @@ void Product<T>::Run(const RowSource<T>& a, const WeightOperand& b, const TileFi
   });
 }
 
-template <typename T>
-void Product<T>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
+template <typename P>
+void Product<P>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
   const auto pack = [&](int64_t p) { b.Pack(outer_[p], packed_b_ + b_rows_ * outer_[p].start); };
   // Waking the other threads costs more than packing a small matrix.
   if (b_rows_ * outer_.padded() <= 4096) {
@@ -113,8 +114,8 @@ void Product<T>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
   }
 }
 
-template <typename T>
-void Product<T>::MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher,
+template <typename P>
+void Product<P>::MultiplyBlock(const P* a, int64_t block, int thread, const TileFinisher& finisher,
                                ReadAhead* ahead) const {
   float* tile = tiles_ + thread * block_rows_ * kMaxPanelWidth;
   const int64_t rows = RowsOf(block);
@@ -126,9 +127,9 @@ void Product<T>::MultiplyBlock(const T* a, int64_t block, int thread, const Tile
   }
 }
 
-template <typename T>
-void Product<T>::MultiplySlices(const RowSource<T>& a, int64_t block, int thread,
-                                const TileFinisher& finisher, T* slice) const {
+template <typename P>
+void Product<P>::MultiplySlices(const RowSource<P>& a, int64_t block, int thread,
+                                const TileFinisher& finisher, P* slice) const {
   float* tiles = tiles_ + thread * block_rows_ * outer_.padded();
   const int64_t first = block * block_rows_, rows = RowsOf(block);
   for (int64_t p = 0; p < inner_.count(); p += kSlicePanels) {
@@ -147,20 +148,21 @@ void Product<T>::MultiplySlices(const RowSource<T>& a, int64_t block, int thread
   }
 }
 
-template <typename T>
-void Product<T>::MultiplyPanelTask(const T* a, int64_t task, int thread, const WeightOperand& b,
+template <typename P>
+void Product<P>::MultiplyPanelTask(const P* a, int64_t task, int thread, const WeightOperand& b,
                                    const TileFinisher& finisher) const {
   float* tile = tiles_ + thread * block_rows_ * kMaxPanelWidth;
-  T* packed = packed_b_ + thread * b_rows_ * kMaxPanelWidth;
+  P* packed = packed_b_ + thread * b_rows_ * kMaxPanelWidth;
   const Panel panel = outer_[task % outer_.count()];
   const int64_t block = task / outer_.count();
   b.Pack(panel, packed);
-  MultiplyPanel(inner_, inner_.all(), a, rows_, block * block_rows_, RowsOf(block), packed,
-                panel.width, tile);
+  MultiplyPanel(inner_, inner_.all(), a, EvenRows<P>(rows_), block * block_rows_, RowsOf(block),
+                packed, panel.width, tile);
   finisher.Finish(panel, block * block_rows_, RowsOf(block), tile, block);
 }
 
 template class Product<float>;
 template class Product<Bfloat16>;
+template class Product<WideBfloat16>;
 
 }  // namespace pushpull

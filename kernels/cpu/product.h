@@ -12,8 +12,8 @@
 //               b and multiplies a block of rows by it.
 //
 // The cut depends on the sizes only, never on the number of threads. A Product is a view of an
-// Arena's memory and serves one caller at a time. T, the type of the operands, is float or
-// Bfloat16; the result is of floats.
+// Arena's memory and serves one caller at a time. P is the type of the packed numbers
+// (kernels/cpu/packed_numbers.h); the result is of floats.
 #ifndef PUSHPULL_KERNELS_CPU_PRODUCT_H_
 #define PUSHPULL_KERNELS_CPU_PRODUCT_H_
 
@@ -42,7 +42,7 @@ Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows);
 // The same, but kBySlices instead of kByPanels unless there are few rows.
 Cut ChooseCutOfPatches(int64_t rows, int64_t weights, int64_t block_rows);
 
-template <typename T>
+template <typename P>
 class Product {
  public:
   // `inner` are the panels of the source of a.
@@ -56,7 +56,7 @@ class Product {
 
   // Computes the whole product and blocks until it is done. `scratch` has ScratchNumbers() numbers
   // for packed rows of a.
-  void Run(const RowSource<T>& a, const WeightOperand& b, const TileFinisher& finisher, T* scratch,
+  void Run(const RowSource<P>& a, const WeightOperand& b, const TileFinisher& finisher, P* scratch,
            ThreadPool* pool) const;
   int64_t ScratchNumbers(int threads) const;
 
@@ -66,23 +66,24 @@ class Product {
   // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`. It
   // does steps of `ahead`, unless that is null.
   void PackWeights(const WeightOperand& b, ThreadPool* pool) const;
-  void MultiplyBlock(const T* a, int64_t block, int thread, const TileFinisher& finisher,
+  void MultiplyBlock(const P* a, int64_t block, int thread, const TileFinisher& finisher,
                      ReadAhead* ahead) const;
-  // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`.
+  // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`,
+  // a block of EvenRows of them.
   int64_t panel_tasks() const { return blocks() * outer_.count(); }
-  void MultiplyPanelTask(const T* a, int64_t task, int thread, const WeightOperand& b,
+  void MultiplyPanelTask(const P* a, int64_t task, int thread, const WeightOperand& b,
                          const TileFinisher& finisher) const;
 
  private:
-  void MultiplySlices(const RowSource<T>& a, int64_t block, int thread,
-                      const TileFinisher& finisher, T* slice) const;
+  void MultiplySlices(const RowSource<P>& a, int64_t block, int thread,
+                      const TileFinisher& finisher, P* slice) const;
 
   int64_t rows_;
   Panels inner_, outer_;
   Cut cut_;
   int64_t block_rows_;
   int64_t b_rows_;          // of a packed panel of b
-  T* packed_b_ = nullptr;   // kByPanels: a panel for each thread; else all panels
+  P* packed_b_ = nullptr;   // kByPanels: a panel for each thread; else all panels
   float* tiles_ = nullptr;  // for each thread the result of a block; not kBySlices: of one panel
 };
 

@@ -1,4 +1,4 @@
-// The register tile of the matrix products in gemm.cc, and the three ways to multiply. Included
+// The register tile of the matrix products in gemm.cc, and the four ways to multiply. Included
 // like simd.h, once for each instruction set.
 #if defined(PUSHPULL_KERNELS_CPU_PRODUCT_TILE_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_PRODUCT_TILE_H_
@@ -36,9 +36,11 @@ HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
   }
 }
 
-// How a product multiplies. Each of the three has
+// How a product multiplies. Each of the four has
 //   Number            what the operands are made of
 //   kDepth            how many neighbours in the sum are multiplied at once
+//   kStep             how many of them the product takes at a time; of two that are not multiplied
+//                     at once, the second one first
 //   Operand<Tag>      a vector of them: kDepth numbers per lane
 //   Load, Broadcast   read a vector of them, or one for all lanes
 //   Lower             the lower lanes of a wide one
@@ -46,6 +48,7 @@ HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
 struct FloatMath {
   using Number = float;
   static constexpr int kDepth = 1;
+  static constexpr int kStep = 1;
   template <typename Tag>
   using Operand = hn::Vec<Tag>;
   template <typename Tag>
@@ -61,6 +64,11 @@ struct FloatMath {
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
     return hn::MulAdd(a, b, sum);
   }
+};
+
+// WideBfloat16, as floats. The product of two is exact in a float. Needs FlushDenormals.
+struct WideMath : FloatMath {
+  static constexpr int kStep = 2;
 };
 
 template <typename Tag>
@@ -80,6 +88,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> BroadcastPair(Tag, const Bfloat16*
 struct WidenedPairMath {
   using Number = Bfloat16;
   static constexpr int kDepth = 2;
+  static constexpr int kStep = 2;
   template <typename Tag>
   struct Operand {
     hn::Vec<Tag> first, second;
@@ -112,6 +121,7 @@ struct WidenedPairMath {
 struct PairMath {
   using Number = Bfloat16;
   static constexpr int kDepth = 2;
+  static constexpr int kStep = 2;
   template <typename Tag>
   using Operand = hn::Vec<hn::RebindToUnsigned<Tag>>;
   template <typename Tag>
@@ -132,6 +142,17 @@ struct PairMath {
   }
 };
 #endif
+
+// Calls add(i) for the numbers i of a sum of `count` of them, in the order in which the product
+// adds them. With pairs, i is the first of two.
+template <typename Math, typename F>
+HWY_INLINE void ForEachStep(int64_t count, F add) {
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < count; i += Math::kStep) {
+    if constexpr (Math::kStep > Math::kDepth) add(i + 1);
+    add(i);
+  }
+}
 
 // The rows of a register tile that has `width` columns. There have to be at least 8 to 10
 // independent sums to hide the latency of two fused multiply-adds per cycle (4 or 5 cycles each),

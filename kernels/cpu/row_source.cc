@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "common/base/cpu_isa.h"
 
@@ -32,16 +33,16 @@ constexpr int64_t kRowGroup = 8;
 //   r0   |v0|v1|v2|..      | v0 v1 |  | v2 .. |     v: a vector of channels
 //   r0+1 |v0|v1|v2|..      | v0 v1 |  | v2 .. |
 //   ...                    ...
-template <typename Load, typename T>
+template <typename Load, typename P>
 void PackRows(const Panels& panels, const PanelRange& range, const Load& load, int64_t first,
-              int64_t rows, T* out, int64_t out_rows, int64_t out_first) {
+              int64_t rows, P* out, int64_t out_rows, int64_t out_first) {
   const int64_t channels = panels.channels();
   const int64_t start = panels[range.begin].start;
   for (int64_t r0 = 0; r0 < rows; r0 += kRowGroup) {
     const int64_t group = std::min(kRowGroup, rows - r0);
     for (int64_t p = range.begin; p < range.end; ++p) {
       const Panel panel = panels[p];
-      T* to = out + out_rows * (panel.start - start) + (out_first + r0) * panel.width;
+      P* to = out + out_rows * (panel.start - start) + (out_first + r0) * panel.width;
       ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
         const auto channel = load.At(lanes, c);
         const int64_t from = (first + r0) * channels + c;
@@ -55,19 +56,19 @@ void PackRows(const Panels& panels, const PanelRange& range, const Load& load, i
   }
 }
 
-template <typename T>
-void PackValues(const Panels& panels, const PanelRange& range, const Lazy<T>& x,
-                const LazyCoefficients& coefficients, int64_t first, int64_t rows, T* out,
+template <typename P>
+void PackValues(const Panels& panels, const PanelRange& range, const Lazy<TensorOf<P>>& x,
+                const LazyCoefficients& coefficients, int64_t first, int64_t rows, P* out,
                 int64_t out_rows, int64_t out_first) {
   WithValueLoad(x, coefficients, [&](const auto& load) HWY_ATTR {
     PackRows(panels, range, load, first, rows, out, out_rows, out_first);
   });
 }
 
-template <typename T>
-void PackGradients(const Panels& panels, const PanelRange& range, const OutputGradient<T>& dy,
-                   const GradientCoefficients& coefficients, int64_t first, int64_t rows, T* out,
-                   int64_t out_rows, int64_t out_first) {
+template <typename P>
+void PackGradients(const Panels& panels, const PanelRange& range,
+                   const OutputGradient<TensorOf<P>>& dy, const GradientCoefficients& coefficients,
+                   int64_t first, int64_t rows, P* out, int64_t out_rows, int64_t out_first) {
   WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
     PackRows(panels, range, load, first, rows, out, out_rows, out_first);
   });
@@ -102,24 +103,36 @@ struct Pixel {
 };
 
 // Where rows are packed: the panels of a range of the rows of a group, in a block of out_rows rows.
-template <typename T>
+template <typename P>
 struct PackedGroup {
   const Panels& panels;
   int64_t begin, end;  // the channels of the range, with padding
   int64_t rows;
-  T* out;
+  P* out;
   int64_t out_rows;
   int64_t out_first;
 };
 
+// Returns a number of a tensor as it is packed.
+template <typename P>
+P Packed(TensorOf<P> number) {
+  if constexpr (std::is_same_v<P, WideBfloat16>) {
+    return {ToFloat(number)};
+  } else {
+    return number;
+  }
+}
+
 // Copies kCount numbers, or writes zeros if `from` is null. Since the compiler knows the count,
 // this is a move of a few vectors.
-template <int kCount, typename T>
-void CopyNumbers(const T* from, T* to) {
-  if (from != nullptr) {
-    std::memcpy(to, from, kCount * sizeof(T));
+template <int kCount, typename P>
+void CopyNumbers(const TensorOf<P>* from, P* to) {
+  if (from == nullptr) {
+    std::memset(static_cast<void*>(to), 0, kCount * sizeof(P));
+  } else if constexpr (std::is_same_v<P, TensorOf<P>>) {
+    std::memcpy(to, from, kCount * sizeof(P));
   } else {
-    std::memset(static_cast<void*>(to), 0, kCount * sizeof(T));
+    for (int i = 0; i < kCount; ++i) to[i] = Packed<P>(from[i]);
   }
 }
 
@@ -127,17 +140,17 @@ void CopyNumbers(const T* from, T* to) {
 // of the group: a copy of from[row], or zeros where from[row] is null. It goes panel by panel and
 // there row by row, so that the writes to a panel are next to each other. The columns may cover
 // several panels. Memory is the bound.
-template <typename T>
-void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
-                 const T* const from[kPatchGroup]) {
+template <typename P>
+void CopyColumns(const PackedGroup<P>& group, int64_t column, int64_t count,
+                 const TensorOf<P>* const from[kPatchGroup]) {
   const int64_t last = std::min(column + count, group.end);
   for (int64_t at = std::max(column, group.begin); at < last;) {
     const Panel panel = group.panels[std::min(at / 16, group.panels.count() - 1)];
     const int64_t part = std::min(last, panel.start + panel.width) - at;
-    T* to = group.out + group.out_rows * (panel.start - group.begin) +
+    P* to = group.out + group.out_rows * (panel.start - group.begin) +
             group.out_first * panel.width + at - panel.start;
     for (int64_t r = 0; r < group.rows; ++r, to += panel.width) {
-      const T* source = from[r] != nullptr ? from[r] + (at - column) : nullptr;
+      const TensorOf<P>* source = from[r] != nullptr ? from[r] + (at - column) : nullptr;
       if (part == 16) {
         CopyNumbers<16>(source, to);
       } else if (part == 24) {
@@ -145,9 +158,9 @@ void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
       } else if (part == 8) {
         CopyNumbers<8>(source, to);
       } else if (source == nullptr) {
-        std::fill_n(to, part, T());
+        std::fill_n(to, part, P());
       } else {
-        std::copy_n(source, part, to);
+        std::transform(source, source + part, to, Packed<P>);
       }
     }
     at += part;
@@ -156,19 +169,19 @@ void CopyColumns(const PackedGroup<T>& group, int64_t column, int64_t count,
 
 // Packs rows of patches group by group. The rows are those of the pixels of `shape`. tap(pixel, tap
 // row, tap column) returns the `channels` numbers of a tap, or null for zeros.
-template <typename T, typename F>
+template <typename P, typename F>
 void PackPatches(const Panels& panels, const PanelRange& range, const Shape& shape, int kernel,
-                 int64_t channels, int64_t first, int64_t rows, T* out, int64_t out_rows,
+                 int64_t channels, int64_t first, int64_t rows, P* out, int64_t out_rows,
                  int64_t out_first, F tap) {
   const Panel last = panels[range.end - 1];
   const int64_t begin = panels[range.begin].start, end = last.start + last.width;
   Pixel pixel(first, shape);
   for (int64_t r0 = 0; r0 < rows; r0 += kPatchGroup) {
-    const PackedGroup<T> group{panels, begin,    end,           std::min(kPatchGroup, rows - r0),
+    const PackedGroup<P> group{panels, begin,    end,           std::min(kPatchGroup, rows - r0),
                                out,    out_rows, out_first + r0};
     Pixel pixels[kPatchGroup];
     for (int64_t r = 0; r < group.rows; ++r, pixel.Next(shape)) pixels[r] = pixel;
-    const T* from[kPatchGroup] = {};
+    const TensorOf<P>* from[kPatchGroup] = {};
     // The columns that pad the last panel.
     CopyColumns(group, panels.channels(), panels.padded() - panels.channels(), from);
     for (int kh = 0; kh < kernel; ++kh) {
@@ -186,20 +199,20 @@ void PackPatches(const Panels& panels, const PanelRange& range, const Shape& sha
 // under a row of the kernel is a line of at most kMost numbers, and a patch is put together from
 // lines before it is cut into panels. A line is copied as kMost numbers; what follows it in the
 // patch is written later.
-template <int kMost, typename T>
+template <int kMost, typename P>
 void PackLines(const Panels& panels, const PanelRange& range, const ConvolutionShape& shape,
-               const T* x, int64_t first, int64_t rows, T* out, int64_t out_rows,
+               const TensorOf<P>* x, int64_t first, int64_t rows, P* out, int64_t out_rows,
                int64_t out_first) {
   const Shape& in = shape.in;
   const int64_t line = shape.kernel * in.c;
   const Shape output = shape.out();
-  T patch[(kMost + 1) * kMost];  // the kernel is no larger than a line
+  P patch[(kMost + 1) * kMost];  // the kernel is no larger than a line
   Pixel pixel(first, output);
   for (int64_t r = 0; r < rows; ++r, pixel.Next(output)) {
     const int64_t h0 = pixel.h * shape.stride - shape.padding.top;
     const int64_t w0 = pixel.w * shape.stride - shape.padding.left;
     for (int kh = 0; kh < shape.kernel; ++kh) {
-      T* to = patch + kh * line;
+      P* to = patch + kh * line;
       const int64_t begin = ((pixel.n * in.h + h0 + kh) * in.w + w0) * in.c;
       const bool inside = h0 + kh >= 0 && h0 + kh < in.h;
       if (inside && w0 >= 0 && w0 + shape.kernel <= in.w && begin + kMost <= in.size()) {
@@ -208,16 +221,16 @@ void PackLines(const Panels& panels, const PanelRange& range, const ConvolutionS
       }
       for (int64_t i = 0; i < line; ++i) {
         const int64_t w = w0 + i / in.c;
-        to[i] = inside && w >= 0 && w < in.w ? x[begin + i] : T();
+        to[i] = inside && w >= 0 && w < in.w ? Packed<P>(x[begin + i]) : P();
       }
     }
-    std::fill(patch + panels.channels(), patch + panels.padded(), T());
+    std::fill(patch + panels.channels(), patch + panels.padded(), P());
     for (int64_t p = range.begin; p < range.end; ++p) {
       const Panel panel = panels[p];
-      T* to = out + out_rows * (panel.start - panels[range.begin].start) +
+      P* to = out + out_rows * (panel.start - panels[range.begin].start) +
               (out_first + r) * panel.width;
       if (panel.width == 16) {
-        CopyNumbers<16>(patch + panel.start, to);
+        std::memcpy(to, patch + panel.start, 16 * sizeof(P));
       } else {
         std::copy_n(patch + panel.start, panel.width, to);
       }
@@ -227,30 +240,30 @@ void PackLines(const Panels& panels, const PanelRange& range, const ConvolutionS
 
 }  // namespace
 
-template <typename T>
-void ValueRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+template <typename P>
+void ValueRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P* out,
                         int64_t out_rows, int64_t out_first) const {
-  PUSHPULL_FOR_CHOSEN_ISA(PackValues<T>)
+  PUSHPULL_FOR_CHOSEN_ISA(PackValues<P>)
   (this->panels_, range, x_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
-template <typename T>
-void ValueRows<T>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+template <typename P>
+void ValueRows<P>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
   const int64_t channels = x_.shape.c;
   if (x_.applied != nullptr) return ahead->Add(x_.applied + first * channels, rows * channels);
   ahead->Add(x_.raw + first * channels, rows * channels);
   if (x_.skip != nullptr) ahead->Add(x_.skip + first * channels, rows * channels);
 }
 
-template <typename T>
-void GradientRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+template <typename P>
+void GradientRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P* out,
                            int64_t out_rows, int64_t out_first) const {
-  PUSHPULL_FOR_CHOSEN_ISA(PackGradients<T>)
+  PUSHPULL_FOR_CHOSEN_ISA(PackGradients<P>)
   (this->panels_, range, dy_, coefficients_, first, rows, out, out_rows, out_first);
 }
 
-template <typename T>
-void GradientRows<T>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+template <typename P>
+void GradientRows<P>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
   const int64_t channels = this->panels_.channels();
   ahead->Add(dy_.dz + first * channels, rows * channels);
   if (dy_.batch_norm != nullptr && dy_.batch_norm->statistics == Statistics::kBatch) {
@@ -258,8 +271,8 @@ void GradientRows<T>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const
   }
 }
 
-template <typename T>
-void PatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+template <typename P>
+void PatchRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P* out,
                         int64_t out_rows, int64_t out_first) const {
   const Shape& in = shape_.in;
   const Panels& panels = this->panels_;
@@ -270,7 +283,7 @@ void PatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T*
     return PackLines<32>(panels, range, shape_, x_, first, rows, out, out_rows, out_first);
   }
   PackPatches(panels, range, shape_.out(), shape_.kernel, in.c, first, rows, out, out_rows,
-              out_first, [&](const Pixel& pixel, int kh, int kw) -> const T* {
+              out_first, [&](const Pixel& pixel, int kh, int kw) -> const TensorOf<P>* {
                 const int64_t h = pixel.h * shape_.stride + kh - shape_.padding.top;
                 const int64_t w = pixel.w * shape_.stride + kw - shape_.padding.left;
                 if (h < 0 || h >= in.h || w < 0 || w >= in.w) return nullptr;
@@ -278,12 +291,12 @@ void PatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T*
               });
 }
 
-template <typename T>
-void TransposedPatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_t rows, T* out,
+template <typename P>
+void TransposedPatchRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P* out,
                                   int64_t out_rows, int64_t out_first) const {
   const Shape to = shape_.out();
   PackPatches(this->panels_, range, shape_.in, shape_.kernel, to.c, first, rows, out, out_rows,
-              out_first, [&](const Pixel& pixel, int kh, int kw) -> const T* {
+              out_first, [&](const Pixel& pixel, int kh, int kw) -> const TensorOf<P>* {
                 int64_t h = pixel.h + shape_.padding.top - kh;
                 int64_t w = pixel.w + shape_.padding.left - kw;
                 if (h < 0 || w < 0) return nullptr;
@@ -299,12 +312,16 @@ void TransposedPatchRows<T>::Pack(const PanelRange& range, int64_t first, int64_
 
 template class ValueRows<float>;
 template class ValueRows<Bfloat16>;
+template class ValueRows<WideBfloat16>;
 template class GradientRows<float>;
 template class GradientRows<Bfloat16>;
+template class GradientRows<WideBfloat16>;
 template class PatchRows<float>;
 template class PatchRows<Bfloat16>;
+template class PatchRows<WideBfloat16>;
 template class TransposedPatchRows<float>;
 template class TransposedPatchRows<Bfloat16>;
+template class TransposedPatchRows<WideBfloat16>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -1,20 +1,21 @@
 // Sources of the left operand of a matrix product. A source computes rows, one per pixel, and packs
 // them into panels (kernels/cpu/panels.h). Sources are immutable views: what they refer to must
-// outlive them, and Pack may run on several threads at once. T, the type of the tensors and of the
-// packed rows, is float or Bfloat16.
+// outlive them, and Pack may run on several threads at once. P is the type of the packed numbers
+// (kernels/cpu/packed_numbers.h).
 #ifndef PUSHPULL_KERNELS_CPU_ROW_SOURCE_H_
 #define PUSHPULL_KERNELS_CPU_ROW_SOURCE_H_
 
 #include <cstdint>
 
 #include "kernels/cpu/channel_coefficients.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/read_ahead.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
 
-template <typename T>
+template <typename P>
 class RowSource {
  public:
   explicit RowSource(const Panels& panels) : panels_(panels) {}
@@ -24,7 +25,7 @@ class RowSource {
   // rows [out_first, out_first + rows) of `out`, a block of out_rows rows in the layout of these
   // panels: one that starts with channel c lies out_rows * c numbers behind the first channel of
   // the range.
-  virtual void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
+  virtual void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
                     int64_t out_first) const = 0;
   // Adds the memory that Pack reads for all channels of these rows, if it is a few pieces; else
   // nothing.
@@ -36,69 +37,69 @@ class RowSource {
 };
 
 // The rows are the pixels of the value of a lazy input.
-template <typename T>
-class ValueRows : public RowSource<T> {
+template <typename P>
+class ValueRows : public RowSource<P> {
  public:
-  ValueRows(const Lazy<T>& x, const LazyCoefficients& coefficients)
-      : RowSource<T>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
-  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
+  ValueRows(const Lazy<TensorOf<P>>& x, const LazyCoefficients& coefficients)
+      : RowSource<P>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
   void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
 
  private:
-  const Lazy<T>& x_;
+  const Lazy<TensorOf<P>>& x_;
   const LazyCoefficients& coefficients_;
 };
 
 // The rows are the pixels of the gradient of a convolution's raw output, in ResultPanels, since
 // they are the right operand of the weight gradient.
-template <typename T>
-class GradientRows : public RowSource<T> {
+template <typename P>
+class GradientRows : public RowSource<P> {
  public:
-  GradientRows(int64_t channels, const OutputGradient<T>& dy,
+  GradientRows(int64_t channels, const OutputGradient<TensorOf<P>>& dy,
                const GradientCoefficients& coefficients)
-      : RowSource<T>(ResultPanels(channels)), dy_(dy), coefficients_(coefficients) {}
-  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
+      : RowSource<P>(ResultPanels(channels)), dy_(dy), coefficients_(coefficients) {}
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
   void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
 
  private:
-  const OutputGradient<T>& dy_;
+  const OutputGradient<TensorOf<P>>& dy_;
   const GradientCoefficients& coefficients_;
 };
 
 // There is a row for each output pixel: the input pixels under the kernel, [kernel * kernel *
 // in.c], with zeros for padding. `x` is the computed input.
-template <typename T>
-class PatchRows : public RowSource<T> {
+template <typename P>
+class PatchRows : public RowSource<P> {
  public:
-  PatchRows(const ConvolutionShape& shape, const T* x)
-      : RowSource<T>(Panels(int64_t{shape.kernel} * shape.kernel * shape.in.c)),
+  PatchRows(const ConvolutionShape& shape, const TensorOf<P>* x)
+      : RowSource<P>(Panels(int64_t{shape.kernel} * shape.kernel * shape.in.c)),
         shape_(shape),
         x_(x) {}
-  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
   const ConvolutionShape& shape_;
-  const T* x_;
+  const TensorOf<P>* x_;
 };
 
 // There is a row for each input pixel: for each tap the gradient of the output pixel that reads the
 // input pixel by this tap, [kernel * kernel * out_channels], with zeros if there is none.
-template <typename T>
-class TransposedPatchRows : public RowSource<T> {
+template <typename P>
+class TransposedPatchRows : public RowSource<P> {
  public:
-  TransposedPatchRows(const ConvolutionShape& shape, const T* dy)
-      : RowSource<T>(Panels(int64_t{shape.kernel} * shape.kernel * shape.out_channels)),
+  TransposedPatchRows(const ConvolutionShape& shape, const TensorOf<P>* dy)
+      : RowSource<P>(Panels(int64_t{shape.kernel} * shape.kernel * shape.out_channels)),
         shape_(shape),
         dy_(dy) {}
-  void Pack(const PanelRange& range, int64_t first, int64_t rows, T* out, int64_t out_rows,
+  void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
   const ConvolutionShape& shape_;
-  const T* dy_;
+  const TensorOf<P>* dy_;
 };
 
 }  // namespace pushpull

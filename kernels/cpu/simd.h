@@ -17,6 +17,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/operators.h"
 
@@ -100,6 +101,9 @@ struct FullLanes {
   HWY_INLINE void StorePadded(T* p, Vector v) const {
     Store(p, v);
   }
+  HWY_INLINE void StorePadded(WideBfloat16* p, Vector v) const {
+    StoreExact(FloatsOf(p), Rounded<Bfloat16>(v));
+  }
 };
 class SomeLanes {
  public:
@@ -132,6 +136,9 @@ class SomeLanes {
   HWY_INLINE void StorePadded(float* p, Vector v) const {
     if constexpr (kLanes <= kVector) return hn::StoreU(v, Tag(), p);
     hn::BlendedStore(v, padded_mask_, Tag(), p);
+  }
+  HWY_INLINE void StorePadded(WideBfloat16* p, Vector v) const {
+    StorePadded(FloatsOf(p), Rounded<Bfloat16>(v));
   }
   HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
     const auto halves = UpperHalves(Rounded<Bfloat16>(v));

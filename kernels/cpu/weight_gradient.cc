@@ -2,6 +2,7 @@
 #include "kernels/cpu/weight_gradient.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gemm.h"
@@ -20,37 +21,50 @@ constexpr int64_t kSliceRows = 384;
 constexpr int64_t kSlicePanels = 8;
 constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
 
-// Returns memory for EvenRows of `packed` rows; for floats, that of the packed rows itself.
-float* PairedRows(float* packed, int64_t, Arena*) { return packed; }
-Bfloat16* PairedRows(Bfloat16*, int64_t numbers, Arena* arena) {
-  return arena->Numbers<Bfloat16>(numbers);
+// Returns memory for the packed rows as MultiplyTransposed wants them.
+template <typename P>
+P* PairedRows(P* packed, int64_t numbers, Arena* arena) {
+  return std::is_same_v<P, Bfloat16> ? arena->Numbers<P>(numbers) : packed;
+}
+
+// Writes zeros after `rows` rows, an odd number of them, of a block of block_rows rows.
+void ClearNextRow(const Panels& panels, const PanelRange& range, int64_t block_rows, int64_t rows,
+                  WideBfloat16* block) {
+  const int64_t start = panels[range.begin].start;
+  for (int64_t p = range.begin; p < range.end; ++p) {
+    const Panel panel = panels[p];
+    std::fill_n(block + block_rows * (panel.start - start) + rows * panel.width, panel.width,
+                WideBfloat16());
+  }
 }
 
 // Packs a range of panels of rows [first, first + rows) of `source` as rows from `out_first` on of
-// a block of block_rows, and also in pairs.
-void PackBoth(const RowSource<float>& source, const PanelRange& range, int64_t first, int64_t rows,
-              int64_t block_rows, int64_t out_first, float* packed, float*) {
+// a block of block_rows, and also as MultiplyTransposed wants them.
+template <typename P>
+void PackBoth(const RowSource<P>& source, const PanelRange& range, int64_t first, int64_t rows,
+              int64_t block_rows, int64_t out_first, P* packed, P* paired) {
   source.Pack(range, first, rows, packed, block_rows, out_first);
-}
-void PackBoth(const RowSource<Bfloat16>& source, const PanelRange& range, int64_t first,
-              int64_t rows, int64_t block_rows, int64_t out_first, Bfloat16* packed,
-              Bfloat16* paired) {
-  source.Pack(range, first, rows, packed, block_rows, out_first);
-  PairRows(source.panels(), range, packed, block_rows, out_first, rows, paired);
+  if constexpr (std::is_same_v<P, Bfloat16>) {
+    PairRows(source.panels(), range, packed, block_rows, out_first, rows, paired);
+  } else if constexpr (std::is_same_v<P, WideBfloat16>) {
+    if (rows % 2 != 0) {
+      ClearNextRow(source.panels(), range, block_rows, out_first + rows, paired);
+    }
+  }
 }
 
 }  // namespace
 
-template <typename T>
-WeightGradient<T>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
+template <typename P>
+WeightGradient<P>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
                                   int64_t block_rows, int threads, Arena* arena)
     : rows_(rows), inner_(inner), outer_(ResultPanels(outer)), block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
   const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMostSliceChannels
-                                                  : EvenRows<T>(packed_rows) * inner_.padded();
-  const int64_t dy_numbers = EvenRows<T>(packed_rows) * outer_.padded();
-  packed_x_ = arena->Numbers<T>(x_numbers);
-  packed_dy_ = arena->Numbers<T>(dy_numbers);
+                                                  : EvenRows<P>(packed_rows) * inner_.padded();
+  const int64_t dy_numbers = EvenRows<P>(packed_rows) * outer_.padded();
+  packed_x_ = arena->Numbers<P>(x_numbers);
+  packed_dy_ = arena->Numbers<P>(dy_numbers);
   paired_x_ = PairedRows(packed_x_, x_numbers, arena);
   paired_dy_ = PairedRows(packed_dy_, dy_numbers, arena);
   if (cut == Cut::kByBlocks) partial_ = arena->Floats(partitions() * inner * outer_.padded());
@@ -59,15 +73,15 @@ WeightGradient<T>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cu
   }
 }
 
-template <typename T>
-int64_t WeightGradient<T>::partitions() const {
+template <typename P>
+int64_t WeightGradient<P>::partitions() const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t fit = kPartialFloats / (inner_.channels() * outer_.padded());
   return std::min(blocks, std::clamp(fit, kFewestPartitions, kMostPartitions));
 }
 
-template <typename T>
-void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+template <typename P>
+void WeightGradient<P>::RunByBlocks(const RowSource<P>& x, const RowSource<P>& dy, float* dweights,
                                     ThreadPool* pool, AlsoFn also) const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t ldc = outer_.padded();
@@ -108,8 +122,8 @@ void WeightGradient<T>::RunByBlocks(const RowSource<T>& x, const RowSource<T>& d
 
 // Adds the partial sums of all partitions, in order, so the result has the same bits for any number
 // of threads.
-template <typename T>
-void WeightGradient<T>::AddUp(float* dweights, ThreadPool* pool) const {
+template <typename P>
+void WeightGradient<P>::AddUp(float* dweights, ThreadPool* pool) const {
   const int64_t inner = inner_.channels(), outer = outer_.channels(), ldc = outer_.padded();
   const int64_t rows_per_task = std::max<int64_t>(1, 4096 / ldc);
   pool->ParallelFor((inner + rows_per_task - 1) / rows_per_task, [&](int64_t task) {
@@ -120,12 +134,12 @@ void WeightGradient<T>::AddUp(float* dweights, ThreadPool* pool) const {
   });
 }
 
-template <typename T>
-void WeightGradient<T>::RunBySlices(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+template <typename P>
+void WeightGradient<P>::RunBySlices(const RowSource<P>& x, const RowSource<P>& dy, float* dweights,
                                     ThreadPool* pool) const {
   pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
     const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
-    PackBoth(dy, outer_.all(), first, rows, rows_, first, packed_dy_, paired_dy_);
+    PackBoth(dy, outer_.all(), first, rows, EvenRows<P>(rows_), first, packed_dy_, paired_dy_);
   });
   pool->ParallelFor((inner_.count() + kSlicePanels - 1) / kSlicePanels,
                     [&](int64_t slice, int thread) {
@@ -135,8 +149,8 @@ void WeightGradient<T>::RunBySlices(const RowSource<T>& x, const RowSource<T>& d
                     });
 }
 
-template <typename T>
-void WeightGradient<T>::SliceTask(const RowSource<T>& x, const PanelRange& range, int thread,
+template <typename P>
+void WeightGradient<P>::SliceTask(const RowSource<P>& x, const PanelRange& range, int thread,
                                   float* dweights) const {
   const int64_t start = inner_[range.begin].start, ldc = outer_.padded();
   const int64_t x_offset = thread * kSliceRows * kMostSliceChannels;
@@ -150,7 +164,7 @@ void WeightGradient<T>::SliceTask(const RowSource<T>& x, const PanelRange& range
         const Panel in = inner_[i];
         MultiplyTransposed(paired_x_ + x_offset + kSliceRows * (in.start - start), in.width,
                            in.valid,
-                           paired_dy_ + EvenRows<T>(rows_) * out.start + first * out.width,
+                           paired_dy_ + EvenRows<P>(rows_) * out.start + first * out.width,
                            out.width, rows, sum + (in.start - start) * ldc + out.start, ldc,
                            first == 0 ? Store::kWrite : Store::kAdd);
       }
@@ -162,24 +176,24 @@ void WeightGradient<T>::SliceTask(const RowSource<T>& x, const PanelRange& range
   }
 }
 
-template <typename T>
-void WeightGradient<T>::Pack(const RowSource<T>& x, const RowSource<T>& dy,
+template <typename P>
+void WeightGradient<P>::Pack(const RowSource<P>& x, const RowSource<P>& dy,
                              ThreadPool* pool) const {
   pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
     const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
-    PackBoth(x, inner_.all(), first, rows, rows_, first, packed_x_, paired_x_);
-    PackBoth(dy, outer_.all(), first, rows, rows_, first, packed_dy_, paired_dy_);
+    PackBoth(x, inner_.all(), first, rows, EvenRows<P>(rows_), first, packed_x_, paired_x_);
+    PackBoth(dy, outer_.all(), first, rows, EvenRows<P>(rows_), first, packed_dy_, paired_dy_);
   });
 }
 
-template <typename T>
-void WeightGradient<T>::PanelTask(int64_t task, int, float* dweights) const {
-  const int64_t outer = outer_.channels(), paired_rows = EvenRows<T>(rows_);
+template <typename P>
+void WeightGradient<P>::PanelTask(int64_t task, int, float* dweights) const {
+  const int64_t outer = outer_.channels(), paired_rows = EvenRows<P>(rows_);
   const Panel in = inner_[task];
-  const T* x = paired_x_ + paired_rows * in.start;
+  const P* x = paired_x_ + paired_rows * in.start;
   for (int64_t o = 0; o < outer_.count(); ++o) {
     const Panel out = outer_[o];
-    const T* dy = paired_dy_ + paired_rows * out.start;
+    const P* dy = paired_dy_ + paired_rows * out.start;
     float* to = dweights + in.start * outer + out.start;
     if (out.valid == out.width) {
       MultiplyTransposed(x, in.width, in.valid, dy, out.width, rows_, to, outer, Store::kWrite);
@@ -196,5 +210,6 @@ void WeightGradient<T>::PanelTask(int64_t task, int, float* dweights) const {
 
 template class WeightGradient<float>;
 template class WeightGradient<Bfloat16>;
+template class WeightGradient<WideBfloat16>;
 
 }  // namespace pushpull

@@ -10,8 +10,8 @@
 //               of x, summed over all rows.
 //
 // A WeightGradient is a view of an Arena's memory and serves one caller at a time. Results do not
-// depend on the number of threads. T, the type of the rows, is float or Bfloat16; the gradient is
-// of floats.
+// depend on the number of threads. P is the type of the packed numbers
+// (kernels/cpu/packed_numbers.h); the gradient is of floats.
 #ifndef PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 #define PUSHPULL_KERNELS_CPU_WEIGHT_GRADIENT_H_
 
@@ -24,7 +24,7 @@
 
 namespace pushpull {
 
-template <typename T>
+template <typename P>
 class WeightGradient {
  public:
   WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut, int64_t block_rows,
@@ -34,34 +34,34 @@ class WeightGradient {
   // also(packed dy, block, thread, ahead) for each block while that is in the cache, on the pool's
   // threads, so that the caller can compute the input gradient from the same packed rows. `ahead`
   // holds what the next block is made of, for steps between the products.
-  using AlsoFn = absl::FunctionRef<void(const T*, int64_t, int, ReadAhead*)>;
-  void RunByBlocks(const RowSource<T>& x, const RowSource<T>& dy, float* dweights, ThreadPool* pool,
+  using AlsoFn = absl::FunctionRef<void(const P*, int64_t, int, ReadAhead*)>;
+  void RunByBlocks(const RowSource<P>& x, const RowSource<P>& dy, float* dweights, ThreadPool* pool,
                    AlsoFn also) const;
 
   // kBySlices: computes the whole gradient and blocks until it is done.
-  void RunBySlices(const RowSource<T>& x, const RowSource<T>& dy, float* dweights,
+  void RunBySlices(const RowSource<P>& x, const RowSource<P>& dy, float* dweights,
                    ThreadPool* pool) const;
 
   // kByPanels: call Pack, then PanelTask for each of the panel_tasks() tasks. packed_dy() holds all
-  // packed rows of dy, which the caller may use as well.
-  void Pack(const RowSource<T>& x, const RowSource<T>& dy, ThreadPool* pool) const;
-  const T* packed_dy() const { return packed_dy_; }
+  // packed rows of dy, a block of EvenRows of them, which the caller may use as well.
+  void Pack(const RowSource<P>& x, const RowSource<P>& dy, ThreadPool* pool) const;
+  const P* packed_dy() const { return packed_dy_; }
   int64_t panel_tasks() const { return inner_.count(); }
   void PanelTask(int64_t task, int thread, float* dweights) const;
 
  private:
   int64_t partitions() const;
-  void SliceTask(const RowSource<T>& x, const PanelRange& range, int thread, float* dweights) const;
+  void SliceTask(const RowSource<P>& x, const PanelRange& range, int thread, float* dweights) const;
   void AddUp(float* dweights, ThreadPool* pool) const;
 
   int64_t rows_;
   Panels inner_, outer_;
   int64_t block_rows_;
-  T* packed_x_;   // one block or slice per thread; kByPanels: all rows
-  T* packed_dy_;  // kByBlocks: one block per thread; else all rows
-  // The same rows in pairs, as MultiplyTransposed wants them; for floats, the same memory.
-  T* paired_x_;
-  T* paired_dy_;
+  P* packed_x_;   // one block or slice per thread; kByPanels: all rows
+  P* packed_dy_;  // kByBlocks: one block per thread; else all rows
+  // The same rows as MultiplyTransposed wants them: in pairs for Bfloat16, else the same memory.
+  P* paired_x_;
+  P* paired_dy_;
   // Sums before they are complete. kByBlocks: [partitions, inner, padded outer]; kBySlices: for
   // each thread [channels of a slice, padded outer].
   float* partial_ = nullptr;

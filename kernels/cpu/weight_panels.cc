@@ -28,6 +28,13 @@ void PackColumns(const float* from, int64_t rows, int64_t columns, const Panel& 
   });
 }
 
+// Rounds `count` floats, which are in the cache.
+void RoundInPlace(int64_t count, WideBfloat16* numbers) {
+  ForEachVector(0, count, [&](int64_t i, auto lanes) HWY_ATTR {
+    lanes.StorePadded(numbers + i, lanes.LoadPadded(FloatsOf(numbers + i)));
+  });
+}
+
 // As PackColumns, with the rows in pairs: to[(rows + 1) / 2, panel.width] of 32 bits each.
 void PackColumnPairs(const float* from, int64_t rows, int64_t columns, const Panel& panel,
                      Bfloat16* to) {
@@ -168,6 +175,14 @@ void WeightOperand::Pack(const Panel& panel, float* to) const {
     PUSHPULL_FOR_CHOSEN_ISA(TransposePanel)
     (weights + (tap * in + panel.start) * out, panel, out, to + tap * out * panel.width);
   }
+}
+
+void WeightOperand::Pack(const Panel& panel, WideBfloat16* to) const {
+  const int64_t numbers = inner() * panel.width;
+  Pack(panel, FloatsOf(to));
+  PUSHPULL_FOR_CHOSEN_ISA(RoundInPlace)(numbers, to);
+  std::fill_n(to + numbers, EvenRows<WideBfloat16>(inner()) * panel.width - numbers,
+              WideBfloat16());
 }
 
 void WeightOperand::Pack(const Panel& panel, Bfloat16* to) const {

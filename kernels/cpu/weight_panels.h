@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 
 namespace pushpull {
@@ -20,10 +21,12 @@ struct WeightOperand {
   int64_t inner() const { return taps * (role == Role::kForward ? in : out); }
   int64_t outer() const { return role == Role::kForward ? out : in; }
   // Writes one panel of the outer() channels to `to`, dense [inner(), panel.width] with zeros from
-  // column panel.valid on. Bfloat16 takes rounded weights in pairs of rows, as MultiplyPanel wants
-  // them: [EvenRows<Bfloat16>(inner()) / 2, panel.width, 2].
+  // column panel.valid on. The other two types take rounded weights as MultiplyPanel wants them:
+  // WideBfloat16 [EvenRows(inner()), panel.width], Bfloat16 the same in pairs of rows,
+  // [EvenRows(inner()) / 2, panel.width, 2].
   void Pack(const Panel& panel, float* to) const;
   void Pack(const Panel& panel, Bfloat16* to) const;
+  void Pack(const Panel& panel, WideBfloat16* to) const;
 };
 
 }  // namespace pushpull

@@ -24,15 +24,15 @@ namespace {
 // tile t are written to row t of the p-th block of `out`, in panels. For each vector of channels it
 // goes along the row of tiles: 16 loads, 32 sums and 16 stores per tile. The stores go to 16 blocks
 // in main memory, each front to back, and their bandwidth is the bound.
-template <typename T>
-void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const T* image,
-                    int64_t tile_row, int64_t all_tiles, int64_t first_tile, T* out) {
+template <typename P>
+void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const TensorOf<P>* image,
+                    int64_t tile_row, int64_t all_tiles, int64_t first_tile, P* out) {
   const int64_t top = 2 * tile_row - tiling.top;
   const int64_t position = all_tiles * panels.padded();  // floats from one block to the next
   for (int64_t p = 0; p < panels.count(); ++p) {
     const Panel panel = panels[p];
     ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
-      T* to = out + all_tiles * panel.start + first_tile * panel.width + c - panel.start;
+      P* to = out + all_tiles * panel.start + first_tile * panel.width + c - panel.start;
       for (int64_t t = 0; t < tiling.columns(); ++t, to += panel.width) {
         Vector v[16];
         TransformPixels<SourceTransform>(tiling.source, image, top, 2 * t - tiling.left, c, lanes,
@@ -62,18 +62,24 @@ struct PackedTaps {
   }
 };
 
-// Transforms `count` rows of a packed panel of weights to [16] blocks of [count, width]. The panel
-// comes from the second-level cache, the result goes there, and that bandwidth is the likely bound.
-void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, float* to) {
-  ForEachVector(0, count * width, [&](int64_t k, auto lanes) HWY_ATTR {
+// Transforms `count` rows of a packed panel of weights to [16] blocks of [EvenRows(count), width].
+// The panel comes from the second-level cache, the result goes there, and that bandwidth is the
+// likely bound.
+template <typename P>
+void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, P* to) {
+  const int64_t numbers = count * width, position = EvenRows<P>(count) * width;
+  ForEachVector(0, numbers, [&](int64_t k, auto lanes) HWY_ATTR {
     Vector u[16];
     taps.Transform(lanes, k, u);
 #pragma GCC unroll 16
-    for (int64_t p = 0; p < 16; ++p) lanes.StorePadded(to + p * count * width + k, u[p]);
+    for (int64_t p = 0; p < 16; ++p) lanes.StorePadded(to + p * position + k, u[p]);
   });
+  for (int64_t p = 0; p < 16; ++p) {
+    std::fill(to + p * position + numbers, to + (p + 1) * position, P());
+  }
 }
 
-// The same, rounded and with the rows in pairs: [16] blocks of [EvenRows(count) / 2, width, 2].
+// The same with the rows in pairs: [16] blocks of [EvenRows(count) / 2, width, 2].
 void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, Bfloat16* to) {
   const int64_t pairs = EvenRows<Bfloat16>(count) / 2;
   float* out = reinterpret_cast<float*>(to);
@@ -95,10 +101,10 @@ void TransformWeights(const PackedTaps& taps, int64_t count, int64_t width, Bflo
   }
 }
 
-// The same for either type, as one function per instruction set.
-template <typename T>
+// The same for each type, as one function per instruction set.
+template <typename P>
 void TransformPanel(const float* packed, int64_t tap, bool flipped, int64_t count, int64_t width,
-                    T* to) {
+                    P* to) {
   TransformWeights(PackedTaps{packed, tap, flipped}, count, width, to);
 }
 
@@ -143,29 +149,29 @@ constexpr int64_t kMostChunkChannels = 16 * kChunkPanels + 8;
 
 }  // namespace
 
-template <typename T>
-WinogradProduct<T>::WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena)
+template <typename P>
+WinogradProduct<P>::WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena)
     : tiling_(tiling),
       images_(std::clamp<int64_t>(kBlockTiles / tiling.tiles(), 1, tiling.result.n)),
       inner_(tiling.source.c),
       outer_(ResultPanels(tiling.result.c)),
-      transformed_(arena->Numbers<T>(kWinogradPositions * tiling_.all_tiles() * inner_.padded())),
+      transformed_(arena->Numbers<P>(kWinogradPositions * tiling_.all_tiles() * inner_.padded())),
       packed_size_(9 * inner_.channels() * kMaxPanelWidth),
       weights_size_(kWinogradPositions * kMostChunkChannels * kMaxPanelWidth),
       products_size_(kWinogradPositions * images_ * tiling.tiles() * kMaxPanelWidth),
       pixels_size_(block_rows() * kMaxPanelWidth),
       packed_(arena->Floats(threads * packed_size_)),
-      weights_(arena->Numbers<T>(threads * weights_size_)),
+      weights_(arena->Numbers<P>(threads * weights_size_)),
       products_(arena->Floats(threads * products_size_)),
       pixels_(arena->Floats(threads * pixels_size_)) {}
 
-template <typename T>
-void WinogradProduct<T>::Run(const T* source, const WeightOperand& weights,
+template <typename P>
+void WinogradProduct<P>::Run(const TensorOf<P>* source, const WeightOperand& weights,
                              const TileFinisher& finisher, ThreadPool* pool) const {
   const Shape& from = tiling_.source;
   pool->ParallelFor(from.n * tiling_.rows(), [&](int64_t i) {
     const int64_t image = i / tiling_.rows();
-    PUSHPULL_FOR_CHOSEN_ISA(TransformTiles<T>)
+    PUSHPULL_FOR_CHOSEN_ISA(TransformTiles<P>)
     (tiling_, inner_, source + image * from.h * from.w * from.c, i % tiling_.rows(),
      tiling_.all_tiles(), i * tiling_.columns(), transformed_);
   });
@@ -174,11 +180,11 @@ void WinogradProduct<T>::Run(const T* source, const WeightOperand& weights,
                     [&](int64_t task, int thread) { Task(task, thread, weights, finisher); });
 }
 
-template <typename T>
-void WinogradProduct<T>::Task(int64_t task, int thread, const WeightOperand& weights,
+template <typename P>
+void WinogradProduct<P>::Task(int64_t task, int thread, const WeightOperand& weights,
                               const TileFinisher& finisher) const {
   float* packed = packed_ + thread * packed_size_;
-  T* transformed_weights = weights_ + thread * weights_size_;
+  P* transformed_weights = weights_ + thread * weights_size_;
   float* products = products_ + thread * products_size_;
   float* pixels = pixels_ + thread * pixels_size_;
   const int64_t block = task / outer_.count(), first_image = block * images_;
@@ -191,14 +197,14 @@ void WinogradProduct<T>::Task(int64_t task, int thread, const WeightOperand& wei
     const int64_t start = inner_[p].start;
     const Panel last = inner_[range.end - 1];
     const int64_t count = last.start + last.valid - start;
-    PUSHPULL_FOR_CHOSEN_ISA(TransformPanel<T>)
+    PUSHPULL_FOR_CHOSEN_ISA(TransformPanel<P>)
     (packed + start * width, inner_.channels() * width,
      weights.role == WeightOperand::Role::kTransposed, count, width, transformed_weights);
     for (int64_t i = 0; i < kWinogradPositions; ++i) {
       MultiplyPanel(inner_, range,
                     transformed_ + tiling_.all_tiles() * (i * inner_.padded() + start),
                     tiling_.all_tiles(), first_image * tiling_.tiles(), tiles,
-                    transformed_weights + i * EvenRows<T>(count) * width, panel.width,
+                    transformed_weights + i * EvenRows<P>(count) * width, panel.width,
                     products + i * tiles * width);
     }
   }
@@ -213,6 +219,7 @@ void WinogradProduct<T>::Task(int64_t task, int thread, const WeightOperand& wei
 
 template class WinogradProduct<float>;
 template class WinogradProduct<Bfloat16>;
+template class WinogradProduct<WideBfloat16>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -19,6 +19,7 @@
 
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/arena.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/tile_finisher.h"
 #include "kernels/cpu/weight_panels.h"
@@ -26,9 +27,9 @@
 
 namespace pushpull {
 
-// A view of an Arena's memory that serves one caller at a time. T, the type of the source and of
-// the transformed operands, is float or Bfloat16; the result is of floats.
-template <typename T>
+// A view of an Arena's memory that serves one caller at a time. P is the type of the transformed
+// operands (kernels/cpu/packed_numbers.h); the result is of floats.
+template <typename P>
 class WinogradProduct {
  public:
   WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena);
@@ -39,7 +40,7 @@ class WinogradProduct {
   int64_t block_rows() const { return images_ * tiling_.result.h * tiling_.result.w; }
 
   // Computes the whole result and blocks until it is done.
-  void Run(const T* source, const WeightOperand& weights, const TileFinisher& finisher,
+  void Run(const TensorOf<P>* source, const WeightOperand& weights, const TileFinisher& finisher,
            ThreadPool* pool) const;
 
  private:
@@ -49,11 +50,11 @@ class WinogradProduct {
   WinogradTiling tiling_;
   int64_t images_;  // of a block
   Panels inner_, outer_;
-  T* transformed_;  // V: [16] blocks of all tiles, packed in the panels of inner_
+  P* transformed_;  // V: [16] blocks of all tiles, packed in the panels of inner_
   // For each thread, where `width` is that of the task's panel:
   int64_t packed_size_, weights_size_, products_size_, pixels_size_;
-  float* packed_;    // [9, inner, width]
-  T* weights_;       // U: [16, channels of a chunk, width], with its rows in pairs for Bfloat16
+  float* packed_;  // [9, inner, width]
+  P* weights_;     // U: [16, channels of a chunk, width], with EvenRows rows, in pairs for Bfloat16
   float* products_;  // [16, tiles of a block, width]
   float* pixels_;    // [pixels of a block, width]
 };

@@ -38,16 +38,19 @@ struct Tile {
 // Writes the 16 transformed numbers of a vector of channels of all tiles, which
 // transform(tile, v) returns, to the vector's place in [16] blocks of rows with `width` numbers
 // that are `position` numbers apart: number i of tile t to row t of block i.
-template <typename Lanes, typename F>
+template <typename Lanes, typename P, typename F>
 HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t width,
-                           int64_t position, float* out, F transform) {
+                           int64_t position, P* out, F transform) {
+  const int64_t tiles = tiling.all_tiles();
   Tile tile;
-  for (int64_t t = 0; t < tiling.all_tiles(); ++t, out += width, tile.Advance(tiling)) {
+  for (int64_t t = 0; t < tiles; ++t, out += width, tile.Advance(tiling)) {
     Vector v[16];
     transform(tile, v);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < 16; ++i) lanes.StorePadded(out + i * position, v[i]);
   }
+  if (EvenRows<P>(tiles) == tiles) return;
+  for (int64_t i = 0; i < 16; ++i) lanes.StorePadded(out + i * position, Zero());
 }
 
 // The same with the rows in pairs. The second of a pair that lacks one is zero.
@@ -76,13 +79,13 @@ HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t wi
 // the first of which begins with pixel (-top, -left). Number i goes to a block of rows that begins
 // i * position numbers behind `out`. What is read comes from memory or a shared cache, what is
 // written goes there, and each vector of channels takes about 30 operations for 16 numbers.
-template <typename Transform, typename T>
+template <typename Transform, typename P>
 void TransformPanel(const WinogradTiling& tiling, const Shape& shape, int64_t top, int64_t left,
-                    const T* images, const Panel& panel, int64_t position, T* out) {
-  constexpr int64_t kDepth = std::is_same_v<T, Bfloat16> ? 2 : 1;  // 2: rows in pairs
+                    const TensorOf<P>* images, const Panel& panel, int64_t position, P* out) {
+  constexpr int64_t kDepth = std::is_same_v<P, Bfloat16> ? 2 : 1;  // 2: rows in pairs
   ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {
     const auto transform = [&](const Tile& tile, Vector v[16]) HWY_ATTR {
-      const T* image = images + tile.image * shape.h * shape.w * shape.c;
+      const TensorOf<P>* image = images + tile.image * shape.h * shape.w * shape.c;
       TransformPixels<Transform>(shape, image, 2 * tile.row - top, 2 * tile.column - left, c, lanes,
                                  v);
     };
@@ -90,16 +93,16 @@ void TransformPanel(const WinogradTiling& tiling, const Shape& shape, int64_t to
   });
 }
 
-template <typename T>
-void TransformInput(const WinogradTiling& tiling, const T* x, const Panel& panel, int64_t position,
-                    T* out) {
+template <typename P>
+void TransformInput(const WinogradTiling& tiling, const TensorOf<P>* x, const Panel& panel,
+                    int64_t position, P* out) {
   TransformPanel<SourceTransform>(tiling, tiling.source, tiling.top, tiling.left, x, panel,
                                   position, out);
 }
 
-template <typename T>
-void TransformGradient(const WinogradTiling& tiling, const T* dy, const Panel& panel,
-                       int64_t position, T* out) {
+template <typename P>
+void TransformGradient(const WinogradTiling& tiling, const TensorOf<P>* dy, const Panel& panel,
+                       int64_t position, P* out) {
   TransformPanel<GradientTransform>(tiling, tiling.result, 0, 0, dy, panel, position, out);
 }
 
@@ -155,27 +158,27 @@ constexpr int64_t kLine = 16;
 
 }  // namespace
 
-template <typename T>
-WinogradWeightGradient<T>::WinogradWeightGradient(const WinogradTiling& tiling, int threads,
+template <typename P>
+WinogradWeightGradient<P>::WinogradWeightGradient(const WinogradTiling& tiling, int threads,
                                                   Arena* arena)
     : tiling_(tiling),
-      rows_(EvenRows<T>(tiling.all_tiles())),
+      rows_(EvenRows<P>(tiling.all_tiles())),
       inner_(tiling.source.c),
       outer_(ResultPanels(tiling.result.c)),
       slices_(SlicesOf(tiling, inner_)),
       x_size_(kWinogradPositions * rows_ * SliceChannels(inner_, slices_)),
       sums_position_(SliceChannels(inner_, slices_) * outer_.padded() + kLine),
       sums_size_(kWinogradPositions * sums_position_),
-      transformed_dy_(arena->Numbers<T>(kWinogradPositions * rows_ * outer_.padded())),
-      transformed_x_(arena->Numbers<T>(threads * x_size_)),
+      transformed_dy_(arena->Numbers<P>(kWinogradPositions * rows_ * outer_.padded())),
+      transformed_x_(arena->Numbers<P>(threads * x_size_)),
       sums_(arena->Floats(threads * sums_size_)) {}
 
-template <typename T>
-void WinogradWeightGradient<T>::Run(const T* x, const T* dy, float* dweights,
+template <typename P>
+void WinogradWeightGradient<P>::Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights,
                                     ThreadPool* pool) const {
   pool->ParallelFor(outer_.count(), [&](int64_t i) {
     const Panel panel = outer_[i];
-    PUSHPULL_FOR_CHOSEN_ISA(TransformGradient<T>)
+    PUSHPULL_FOR_CHOSEN_ISA(TransformGradient<P>)
     (tiling_, dy, panel, rows_ * outer_.padded(), transformed_dy_ + rows_ * panel.start);
   });
   pool->ParallelFor(slices_, [&](int64_t slice, int thread) {
@@ -185,16 +188,16 @@ void WinogradWeightGradient<T>::Run(const T* x, const T* dy, float* dweights,
   });
 }
 
-template <typename T>
-void WinogradWeightGradient<T>::SliceTask(const T* x, const PanelRange& range, int thread,
+template <typename P>
+void WinogradWeightGradient<P>::SliceTask(const TensorOf<P>* x, const PanelRange& range, int thread,
                                           float* dweights) const {
   const int64_t start = inner_[range.begin].start;
   const Panel last = inner_[range.end - 1];
   const int64_t x_position = rows_ * (last.start + last.width - start);
-  T* transformed_x = transformed_x_ + thread * x_size_;
+  P* transformed_x = transformed_x_ + thread * x_size_;
   for (int64_t i = range.begin; i < range.end; ++i) {
     const Panel in = inner_[i];
-    PUSHPULL_FOR_CHOSEN_ISA(TransformInput<T>)
+    PUSHPULL_FOR_CHOSEN_ISA(TransformInput<P>)
     (tiling_, x, in, x_position, transformed_x + rows_ * (in.start - start));
   }
 
@@ -213,8 +216,8 @@ void WinogradWeightGradient<T>::SliceTask(const T* x, const PanelRange& range, i
   }
 }
 
-template <typename T>
-void WinogradWeightGradient<T>::MultiplyTiles(const PanelRange& range, const T* x, const T* dy,
+template <typename P>
+void WinogradWeightGradient<P>::MultiplyTiles(const PanelRange& range, const P* x, const P* dy,
                                               float* sums) const {
   const int64_t tiles = tiling_.all_tiles(), ldc = outer_.padded();
   const int64_t start = inner_[range.begin].start;
@@ -235,6 +238,7 @@ void WinogradWeightGradient<T>::MultiplyTiles(const PanelRange& range, const T* 
 
 template class WinogradWeightGradient<float>;
 template class WinogradWeightGradient<Bfloat16>;
+template class WinogradWeightGradient<WideBfloat16>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -19,14 +19,15 @@
 
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/arena.h"
+#include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/winograd_tiling.h"
 
 namespace pushpull {
 
-// A view of an Arena's memory that serves one caller at a time. T, the type of the input, of the
-// output's gradient and of the transformed operands, is float or Bfloat16; the result is of floats.
-template <typename T>
+// A view of an Arena's memory that serves one caller at a time. P is the type of the
+// transformed operands (kernels/cpu/packed_numbers.h); the result is of floats.
+template <typename P>
 class WinogradWeightGradient {
  public:
   // `tiling` is that of the forward pass.
@@ -34,21 +35,21 @@ class WinogradWeightGradient {
 
   // Computes the whole gradient, [3, 3, inner, outer], and blocks until it is done. x is the input
   // and has the shape of the tiling's source; dy has that of its result.
-  void Run(const T* x, const T* dy, float* dweights, ThreadPool* pool) const;
+  void Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights, ThreadPool* pool) const;
 
  private:
-  void SliceTask(const T* x, const PanelRange& range, int thread, float* dweights) const;
+  void SliceTask(const TensorOf<P>* x, const PanelRange& range, int thread, float* dweights) const;
   // The sums of one position: transpose(x) * dy for a range of panels of x.
-  void MultiplyTiles(const PanelRange& range, const T* x, const T* dy, float* sums) const;
+  void MultiplyTiles(const PanelRange& range, const P* x, const P* dy, float* sums) const;
 
   WinogradTiling tiling_;
-  int64_t rows_;  // of a transformed operand: all tiles, an even number for Bfloat16
+  int64_t rows_;  // of a transformed operand: EvenRows of all tiles
   Panels inner_, outer_;
   int64_t slices_;
   int64_t x_size_;                     // of a thread
   int64_t sums_position_, sums_size_;  // of a position and of a thread
-  T* transformed_dy_;                  // W: [16] blocks of rows, packed in the panels of outer_
-  T* transformed_x_;                   // V: for each thread the same for the panels of a slice
+  P* transformed_dy_;                  // W: [16] blocks of rows, packed in the panels of outer_
+  P* transformed_x_;                   // V: for each thread the same for the panels of a slice
   float* sums_;  // for each thread [16] blocks of [channels of a slice, padded outer]
 };
 

@@ -54,16 +54,10 @@ absl::StatusOr<Precision> PrecisionOf(const DeviceFlags& flags, Precision defaul
 absl::StatusOr<ChosenDevice> ChooseCpu(const DeviceFlags& flags, absl::string_view why) {
   ChosenDevice chosen;
   PP_ASSIGN_OR_RETURN(chosen.precision, PrecisionOf(flags, Precision::kFloat));
-  std::vector<std::string> warnings;
   if (!why.empty()) {
-    warnings.push_back(
-        absl::StrCat(why, ": computing on the CPU; --device=cpu says that this is meant"));
+    chosen.warning =
+        absl::StrCat(why, ": computing on the CPU; --device=cpu says that this is meant");
   }
-  if (chosen.precision == Precision::kBfloat16 && ChosenCpuIsa() != CpuIsa::kAvx512Bf16) {
-    warnings.push_back(absl::StrCat("--precision=bf16 without the CPU's instructions for it (",
-                                    CpuIsaName(CpuIsa::kAvx512Bf16), ") is slower than fp32"));
-  }
-  chosen.warning = absl::StrJoin(warnings, "; ");
   return chosen;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 
 #include "common/base/cpu_isa.h"
+#include "kernels/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "scripts/bench/step/machine_limits.cc"
@@ -106,7 +107,7 @@ MachineLimits MeasureLimits(Precision precision, ThreadPool* pool) {
   constexpr size_t kBytes = size_t{64} << 20;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyAndAddFloats);
 #if HWY_ARCH_X86
-  if (precision == Precision::kBfloat16 && ChosenCpuIsa() == CpuIsa::kAvx512Bf16) {
+  if (precision == Precision::kBfloat16 && PairsAreFaster()) {
     multiply = N_AVX3::kMultiplyAndAddPairs;
   }
 #else

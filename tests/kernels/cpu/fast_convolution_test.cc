@@ -100,6 +100,20 @@ TEST_P(FastConvolution, DoesNotDependOnTheInstructionSet) {
   ExpectInstructionSetsDoNotMatter<Bfloat16>(GetParam());
 }
 
+// Products of pairs and of floats, one of which MakeFastOperators chooses, round alike. SSE4 has no
+// fused multiply-adds, but here each product of two numbers fits into a float.
+TEST_P(FastConvolution, DoesNotDependOnWhatProductsRead) {
+  ThreadPool pool(2);
+  const auto pairs = MakeFastOperatorsOf<Bfloat16>(&pool);
+  const auto floats = MakeFastOperatorsOf<WideBfloat16>(&pool);
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    ExpectSameBits(RunCase(GetParam(), pairs.get()), RunCase(GetParam(), floats.get()),
+                   absl::StrCat(GetParam().name, " with ", CpuIsaName(isa)));
+    UseCpuIsa(AvailableCpuIsas().back());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dense, FastConvolution, testing::ValuesIn(DenseCases()));
 
 // Many rows of patches that are too long for a cache (Cut::kBySlices), with channels that do not

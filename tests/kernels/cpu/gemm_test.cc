@@ -1,5 +1,6 @@
-// The products of Bfloat16 pairs: their definition, with each instruction set, also for numbers
-// that training avoids. fast_convolution_test.cc tests the products as parts of convolutions.
+// The products of Bfloat16, in pairs and as floats: their definition, with each instruction set,
+// also for numbers that training avoids. fast_convolution_test.cc tests the products as parts of
+// convolutions.
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
@@ -110,7 +111,23 @@ TEST(Panels, CoverTheChannels) {
   }
 }
 
-// c = a * b with a[rows, inner] in panels and b[inner, width] in pairs of rows.
+std::vector<WideBfloat16> Widened(const std::vector<Bfloat16>& numbers) {
+  std::vector<WideBfloat16> widened;
+  for (const Bfloat16 number : numbers) widened.push_back({ToFloat(number)});
+  return widened;
+}
+
+// Returns the rows [rows, width] of a panel that has them in pairs, as floats one after the other.
+std::vector<WideBfloat16> WidenedRows(const std::vector<Bfloat16>& pairs, int64_t width) {
+  std::vector<WideBfloat16> rows(pairs.size());
+  for (int64_t i = 0; i < static_cast<int64_t>(pairs.size()); ++i) {
+    const int64_t pair = i / 2 / width, column = i / 2 % width;
+    rows[(2 * pair + i % 2) * width + column] = {ToFloat(pairs[i])};
+  }
+  return rows;
+}
+
+// c = a * b with a[rows, inner] in panels and b[inner, width] in pairs of rows, or as floats.
 // The second length is more than what passes through the cache at once, and is also multiplied in
 // two calls.
 TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
@@ -143,25 +160,30 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
         expected[r * width + j] = sum;
       }
     }
-    for (const CpuIsa isa : Isas()) {
-      UseCpuIsa(isa);
-      if (width == 32 && ResultPanels(32).count() != 1) continue;
+    const auto expect_product = [&](const auto& left, const auto& right, const char* name) {
       std::vector<float> actual(kRows * width);
       for (const int64_t cut : {int64_t{0}, panels.count() / 3}) {
         if (cut > 0) {
-          MultiplyPanel(panels, {0, cut}, a.data(), kRows, 0, kRows, b.data(), width,
+          MultiplyPanel(panels, {0, cut}, left.data(), kRows, 0, kRows, right.data(), width,
                         actual.data());
         }
-        MultiplyPanel(panels, {cut, panels.count()}, &a[kRows * panels[cut].start], kRows, 0, kRows,
-                      &b[panels[cut].start * width], width, actual.data());
+        MultiplyPanel(panels, {cut, panels.count()}, &left[kRows * panels[cut].start], kRows, 0,
+                      kRows, &right[panels[cut].start * width], width, actual.data());
         EXPECT_EQ(Bits(actual), Bits(expected))
-            << CpuIsaName(isa) << ", " << inner << " x " << width << ", cut at " << cut;
+            << name << " with " << CpuIsaName(ChosenCpuIsa()) << ", " << inner << " x " << width
+            << ", cut at " << cut;
       }
+    };
+    for (const CpuIsa isa : Isas()) {
+      UseCpuIsa(isa);
+      if (width == 32 && ResultPanels(32).count() != 1) continue;
+      expect_product(a, b, "pairs");
+      expect_product(Widened(a), WidenedRows(b, width), "floats");
     }
   }
 }
 
-// c = transpose(a) * b, where PairRows makes the pairs.
+// c = transpose(a) * b, where PairRows makes the pairs. An odd number of floats ends with zeros.
 TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   constexpr int64_t kRows = 31;
   for (const int a_width : {8, 16, 24}) {
@@ -192,11 +214,18 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
             paired_b(EvenRows<Bfloat16>(kRows) * width);
         PairRows(a_panels, a_panels.all(), a.data(), kRows, 0, kRows, paired_a.data());
         PairRows(b_panels, b_panels.all(), b.data(), kRows, 0, kRows, paired_b.data());
-        std::vector<float> actual(a_width * width);
+        std::vector<WideBfloat16> wide_a = Widened(a), wide_b = Widened(b);
+        wide_a.resize(EvenRows<WideBfloat16>(kRows) * a_width);
+        wide_b.resize(EvenRows<WideBfloat16>(kRows) * width);
+        std::vector<float> actual(a_width * width), actual_wide(a_width * width);
         MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, kRows,
                            actual.data(), width, Store::kWrite);
+        MultiplyTransposed(wide_a.data(), a_width, a_width, wide_b.data(), width, kRows,
+                           actual_wide.data(), width, Store::kWrite);
         EXPECT_EQ(Bits(actual), Bits(expected))
             << CpuIsaName(isa) << ", " << a_width << " x " << width;
+        EXPECT_EQ(Bits(actual_wide), Bits(expected))
+            << "floats with " << CpuIsaName(isa) << ", " << a_width << " x " << width;
       }
     }
   }

@@ -37,14 +37,15 @@ struct Case {
   }
 };
 
-template <typename T>
+template <typename P>
 std::vector<float> Compute(const Case& test, int threads) {
+  using T = TensorOf<P>;
   ThreadPool pool(threads);
   Arena counting;
-  WinogradProduct<T>(test.tiling, threads, &counting);
+  WinogradProduct<P>(test.tiling, threads, &counting);
   WinogradMemory memory(counting.used_bytes());
   Arena arena = memory.arena();
-  const WinogradProduct<T> product(test.tiling, threads, &arena);
+  const WinogradProduct<P> product(test.tiling, threads, &arena);
   const std::vector<T> source = Converted<T>(test.source);
   std::vector<float> result(test.tiling.result.size(), std::nanf(""));
   const Shape& shape = test.tiling.result;
@@ -117,6 +118,8 @@ TEST(WinogradProduct, DoesNotDependOnTheInstructionSet) {
     const std::string name = NameOf(test.tiling);
     ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<float>(test, 2); });
     ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<Bfloat16>(test, 2); });
+    ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<WideBfloat16>(test, 2); });
+    EXPECT_EQ(Compute<WideBfloat16>(test, 2), Compute<Bfloat16>(test, 2)) << name;
   }
 }
 

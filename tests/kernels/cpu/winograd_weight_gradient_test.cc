@@ -31,14 +31,15 @@ std::vector<Gradients> AllGradients() {
   return all;
 }
 
-template <typename T>
+template <typename P>
 std::vector<float> Compute(const Gradients& test, int threads) {
+  using T = TensorOf<P>;
   ThreadPool pool(threads);
   Arena counting;
-  WinogradWeightGradient<T>(test.tiling, threads, &counting);
+  WinogradWeightGradient<P>(test.tiling, threads, &counting);
   WinogradMemory memory(counting.used_bytes());
   Arena arena = memory.arena();
-  const WinogradWeightGradient<T> gradient(test.tiling, threads, &arena);
+  const WinogradWeightGradient<P> gradient(test.tiling, threads, &arena);
   std::vector<float> dweights(9 * test.tiling.source.c * test.tiling.result.c, std::nanf(""));
   const std::vector<T> x = Converted<T>(test.x), dy = Converted<T>(test.dy);
   gradient.Run(x.data(), dy.data(), dweights.data(), &pool);
@@ -102,6 +103,8 @@ TEST(WinogradWeightGradient, DoesNotDependOnTheInstructionSet) {
     const std::string name = NameOf(test.tiling);
     ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<float>(test, 2); });
     ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<Bfloat16>(test, 2); });
+    ExpectInstructionSetsDoNotMatter(name, [&] { return Compute<WideBfloat16>(test, 2); });
+    EXPECT_EQ(Compute<WideBfloat16>(test, 2), Compute<Bfloat16>(test, 2)) << name;
   }
 }
 
