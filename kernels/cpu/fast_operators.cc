@@ -3,6 +3,7 @@
 #include "kernels/cpu/fast_operators.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "glog/logging.h"
@@ -131,15 +132,15 @@ template std::unique_ptr<Operators<float>> MakeFastOperatorsOf<float>(ThreadPool
 template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<Bfloat16>(ThreadPool*);
 template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<WideBfloat16>(ThreadPool*);
 
-template <>
-std::unique_ptr<Operators<float>> MakeFastOperators<float>(ThreadPool* pool) {
-  return MakeFastOperatorsOf<float>(pool);
+template <typename T>
+std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool) {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    if (!PairsAreFaster()) return MakeFastOperatorsOf<WideBfloat16>(pool);
+  }
+  return MakeFastOperatorsOf<T>(pool);
 }
 
-template <>
-std::unique_ptr<Operators<Bfloat16>> MakeFastOperators<Bfloat16>(ThreadPool* pool) {
-  return PairsAreFaster() ? MakeFastOperatorsOf<Bfloat16>(pool)
-                          : MakeFastOperatorsOf<WideBfloat16>(pool);
-}
+template std::unique_ptr<Operators<float>> MakeFastOperators<float>(ThreadPool*);
+template std::unique_ptr<Operators<Bfloat16>> MakeFastOperators<Bfloat16>(ThreadPool*);
 
 }  // namespace pushpull

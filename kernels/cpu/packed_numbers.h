@@ -1,5 +1,4 @@
-// What the operands of a matrix product are made of once they are packed. P stands for one of the
-// three types below, and TensorOf<P> for the tensors that are packed.
+// What the operands of a matrix product are made of once they are packed. P is one of three types:
 //
 //   float         tensors of floats
 //   Bfloat16      tensors of Bfloat16, for the CPU's instruction that multiplies them in pairs
@@ -21,11 +20,13 @@ struct WideBfloat16 {
   float value;
 };
 
+// Returns the numbers as floats one after the other.
 inline float* FloatsOf(WideBfloat16* numbers) { return reinterpret_cast<float*>(numbers); }
 inline const float* FloatsOf(const WideBfloat16* numbers) {
   return reinterpret_cast<const float*>(numbers);
 }
 
+// The type of the tensors that are packed as P.
 template <typename P>
 using TensorOf = std::conditional_t<std::is_same_v<P, WideBfloat16>, Bfloat16, P>;
 
