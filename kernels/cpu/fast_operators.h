@@ -19,8 +19,8 @@ namespace pushpull {
 template <typename T = float>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);
 
-// The same with products of P (kernels/cpu/packed_numbers.h), which for Bfloat16 is otherwise
-// chosen by the CPU. The results have the same bits.
+// The same with products of P (kernels/cpu/packed_numbers.h). MakeFastOperators<Bfloat16> chooses
+// the faster P for this CPU; the results have the same bits with both.
 template <typename P>
 std::unique_ptr<Operators<TensorOf<P>>> MakeFastOperatorsOf(ThreadPool* pool);
 

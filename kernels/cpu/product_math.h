@@ -83,7 +83,8 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> BroadcastPair(Tag, const Bfloat16*
 }
 
 // Pairs of Bfloat16 on a CPU without instructions for them: the two numbers become floats, whose
-// product is exact in a float. Needs FlushDenormals.
+// product is exact in a float. Needs FlushDenormals. It is slower than WideMath; operators choose
+// it in tests only, which check the packing of pairs on every CPU.
 struct WidenedPairMath {
   using Number = Bfloat16;
   static constexpr int kDepth = 2;
