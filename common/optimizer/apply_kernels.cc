@@ -34,7 +34,8 @@ Lanes LoadSource(const FloatSource& source, int64_t element, int count) {
 }
 
 // Computes out[i] = r_0 * s_0[i], or with `add` out[i] = fma(r_0, s_0[i], out[i]), then adds the
-// other sources. The sums stay in registers, so each element of `out` is written once per call.
+// other sources. The sums stay in registers, so each element of `out` is written once per call. The
+// loops over them must be unrolled by pragma: at -O2 the sums would otherwise live in memory.
 template <bool add>
 void AverageFloats(absl::Span<const FloatSource> sources, int count, float* out) {
   constexpr int kUnroll = 4;
@@ -46,16 +47,19 @@ void AverageFloats(absl::Span<const FloatSource> sources, int count, float* out)
   int i = 0;
   for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
     Lanes sum[kUnroll];
+#pragma GCC unroll 4
     for (int u = 0; u < kUnroll; ++u) {
       const int at = i + u * kLanes;
       sum[u] = begin_sum(at, LoadSource(sources[0], at, kLanes));
     }
     for (const FloatSource& source : sources.subspan(1)) {
       const Lanes ratio = Broadcast(source.ratio);
+#pragma GCC unroll 4
       for (int u = 0; u < kUnroll; ++u) {
         sum[u] = Fma(ratio, LoadSource(source, i + u * kLanes, kLanes), sum[u]);
       }
     }
+#pragma GCC unroll 4
     for (int u = 0; u < kUnroll; ++u) Store(sum[u], out + i + u * kLanes);
   }
   for (; i < count; i += kLanes) {

@@ -1,5 +1,7 @@
 #include "common/base/crc32c.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -90,6 +92,27 @@ TEST(Crc32c, EveryMethodCopiesWhatItChecks) {
       ASSERT_EQ(copy.substr(1, size), data.substr(5, size)) << method.name << " " << size;
       ASSERT_EQ(state, method.update(7, BytesOf(data) + 5, size)) << method.name << " " << size;
       ASSERT_TRUE(copy.front() == '#' && copy.back() == '#') << method.name << " " << size;
+    }
+  }
+}
+
+TEST(Crc32c, EveryMethodCopiesToEveryPositionInALine) {
+  constexpr size_t kLine = 64;
+  const std::string data = RandomBytes(3000);
+  for (const Crc32cMethod& method : AvailableCrc32cMethods()) {
+    for (const size_t size : {0, 1, 31, 32, 63, 64, 127, 128, 200, 256, 300, 319, 320, 2900}) {
+      for (size_t offset = 0; offset < kLine; ++offset) {
+        alignas(kLine) unsigned char copy[3100];
+        std::fill(std::begin(copy), std::end(copy), '#');
+        const uint32_t state = method.copy(7, BytesOf(data) + 5, size, copy + offset);
+        const std::string expected =
+            std::string(offset, '#') + data.substr(5, size) + std::string(kLine, '#');
+        ASSERT_TRUE(
+            std::equal(expected.begin(), expected.end(), reinterpret_cast<const char*>(copy)))
+            << method.name << ", " << size << " bytes to offset " << offset;
+        ASSERT_EQ(state, method.update(7, BytesOf(data) + 5, size))
+            << method.name << ", " << size << " bytes to offset " << offset;
+      }
     }
   }
 }
