@@ -1,8 +1,8 @@
 // Vectors of 16 floats with AVX-512, of 8 with AVX2, of 4 with SSE4 and NEON: what the fast kernels
-// share. Pure functions
-// and plain values. A kernel that uses them is compiled once per instruction set
-// (docs/decisions/0028-instruction-sets-at-run-time.md): it includes this header after Highway's
-// foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once for each.
+// share. Pure functions and plain values. A kernel that uses them is compiled once per instruction
+// set (docs/decisions/0028-instruction-sets-at-run-time.md): it includes this header after
+// Highway's foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once
+// for each.
 #if defined(PUSHPULL_KERNELS_CPU_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_SIMD_H_
 #undef PUSHPULL_KERNELS_CPU_SIMD_H_
@@ -15,6 +15,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/packed_numbers.h"
@@ -79,7 +80,8 @@ HWY_INLINE Vector Pair(Vector first, Vector second) {
 // other lanes are read as zeros and not written. Kernels are templates over these two types, so
 // only the last vector of a row pays for the mask.
 //
-// Store rounds to the type of the memory; StoreExact is for what is rounded already.
+// Store rounds to the type of the memory; StoreExact is for what is rounded already. PrefetchStore
+// brings memory that will be stored to into the cache; it may be beyond the end of a tensor.
 //
 // LoadPadded and StorePadded are for memory of our own, whose rows are padded to a multiple of
 // kVector (8) floats. They need no mask unless a vector is longer than that.
@@ -95,6 +97,10 @@ struct FullLanes {
   HWY_INLINE void StoreExact(float* p, Vector v) const { hn::StoreU(v, Tag(), p); }
   HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
     hn::StoreU(UpperHalves(v), HalfBits(), BitsOf(p));
+  }
+  template <typename T>
+  HWY_INLINE void PrefetchStore(const T* p) const {
+    hwy::Prefetch(p);
   }
   HWY_INLINE Vector LoadPadded(const float* p) const { return Load(p); }
   template <typename T>
@@ -128,6 +134,10 @@ class SomeLanes {
   }
   HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
     StoreHalves(UpperHalves(v), lanes_, BitsOf(p));
+  }
+  template <typename T>
+  HWY_INLINE void PrefetchStore(const T* p) const {
+    hwy::Prefetch(p);
   }
   HWY_INLINE Vector LoadPadded(const float* p) const {
     if constexpr (kLanes <= kVector) return LoadWhole(p);

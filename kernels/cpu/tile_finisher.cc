@@ -16,6 +16,11 @@ namespace pushpull {
 namespace HWY_NAMESPACE {
 namespace {
 
+// A finisher goes down the rows of a tensor, whose lines lie too far apart for the processor to see
+// the pattern. So it asks for the lines that it stores to, and those of dx.add, this many rows
+// ahead.
+constexpr int64_t kRowsAhead = 8;
+
 // Goes down the tile one vector of channels at a time, or the vectors of one line of y. For each
 // row it adds the bias, stores y and adds to two running sums in registers. The tile comes from the
 // L1 cache and y is written once, so the stores to memory are the likely bound. The tile's own
@@ -39,6 +44,7 @@ void FinishForwardVectors(const typename ForwardFinisher<T>::Tensors& out, Lanes
     for (int v = 0; v < kVectors; ++v) {
       const Vector product = lanes.LoadPadded(tile + r * stride + v * kLanes);
       const Vector y = Rounded<T>(hn::Add(product, bias[v]));
+      lanes.PrefetchStore(to + (r + kRowsAhead) * out.channels + v * kLanes);
       lanes.StoreExact(to + r * out.channels + v * kLanes, y);
       const Vector d = hn::Sub(y, origin[v]);
       sum[v] = hn::Add(sum[v], d);
@@ -92,6 +98,8 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       const int64_t i = (first_row + r) * channels + c + v * kLanes;
+      lanes.PrefetchStore(out.dx.dz + i + kRowsAhead * channels);
+      if constexpr (kAdd) hwy::Prefetch(out.dx.add + i + kRowsAhead * channels);
       Vector gradient = lanes.LoadPadded(tile + r * stride + v * kLanes);
       if constexpr (kAdd) gradient = hn::Add(gradient, lanes.Load(out.dx.add + i));
       if (needs_raw) {
