@@ -50,6 +50,7 @@ void Encode(const float* chunk, int64_t count, char* bytes) {
   auto* const to = reinterpret_cast<uint16_t*>(bytes);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) EncodeVector(chunk + i, to + i);
+  if (i == count) return;
   float rest[kLanes] = {};
   uint16_t encoded[kLanes];
   std::memcpy(rest, chunk + i, (count - i) * sizeof(float));
@@ -67,6 +68,7 @@ void Decode(const char* bytes, int64_t count, float* out) {
   const auto* const from = reinterpret_cast<const uint16_t*>(bytes);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) DecodeVector(from + i, out + i);
+  if (i == count) return;
   uint16_t rest[kLanes] = {};
   float decoded[kLanes];
   std::memcpy(rest, from + i, (count - i) * sizeof(uint16_t));

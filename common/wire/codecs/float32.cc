@@ -1,5 +1,6 @@
 // Tested by tests/common/wire/gradient_codec_test.cc.
 // float32: the floats as they lie in memory, little endian.
+#include <algorithm>
 #include <cstring>
 
 #include "common/wire/codecs/non_finite.h"
@@ -15,7 +16,8 @@ class Float32 final : public GradientCodec {
   bool is_float32() const override { return true; }
   int64_t EncodedBytes(int64_t elements) const override { return elements * kBytes; }
   void Encode(absl::Span<const float> chunk, char* bytes) const override {
-    std::memcpy(bytes, chunk.data(), chunk.size() * kBytes);
+    // Not memcpy, which must not be called with the null pointer of an empty chunk.
+    std::copy_n(reinterpret_cast<const char*>(chunk.data()), EncodedBytes(chunk.size()), bytes);
   }
   void Decode(const char* bytes, int64_t /*elements*/, int64_t begin, int64_t count,
               float* out) const override {
