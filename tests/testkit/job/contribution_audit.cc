@@ -1,12 +1,13 @@
 #include "tests/testkit/job/contribution_audit.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 #include "common/base/crc32c.h"
 #include "common/wire/gradient_codec.h"
@@ -24,8 +25,13 @@ absl::Span<const float> Part(absl::Span<const float> flat, const ElementRange& r
   return flat.subspan(range.begin, range.size());
 }
 
+template <typename T>
+absl::string_view BytesOf(absl::Span<const T> numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+
 bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return BytesOf(a) == BytesOf(b);
 }
 
 absl::Span<const float> Floats(const Payload& payload) {
@@ -38,9 +44,8 @@ bool IsSentAs(const Payload& payload, ps::GradientEncoding encoding,
   if (FindGradientCodec(encoding)->needs_error_feedback()) return true;
   std::vector<Bfloat16> halves;
   for (const float value : gradient) halves.push_back(ToBfloat16(value));
-  const size_t size_bytes = halves.size() * sizeof(Bfloat16);
-  return payload.size_bytes == size_bytes &&
-         std::memcmp(payload.data, halves.data(), size_bytes) == 0;
+  return absl::string_view(payload.data, payload.size_bytes) ==
+         BytesOf(absl::MakeConstSpan(halves));
 }
 
 std::string Describe(const ps::PushKey& key) {
