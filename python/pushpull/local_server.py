@@ -85,8 +85,9 @@ class LocalServer:
     def _await_start(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while "listening on " not in self.log():
-            self.check()
-            if self.wait(0.0) is not None:
+            ended = self.wait(0.0) is not None
+            self.check()  # after that look, so that a program that fails between the two does not go unseen
+            if ended:
                 return  # a run that has ended already
             if time.monotonic() > deadline:
                 raise ServerFailedError(f"ps_server does not listen after {_START_SECONDS:.0f} s:\n{self.log()}")

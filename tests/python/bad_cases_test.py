@@ -3,8 +3,10 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import time
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -21,6 +23,23 @@ def make_variables():
 
 def zeros_like(variables):
     return {name: numpy.zeros_like(array) for name, array in variables.items()}
+
+
+class FailsAfterTheFirstLook:
+    """Stands in for a process that runs when somebody first looks, and has failed by the next look."""
+
+    def __init__(self):
+        self._looks = 0
+
+    def poll(self):
+        self._looks += 1
+        return None if self._looks == 1 else 65
+
+    def wait(self, timeout):
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("ps_server", timeout)
+        return code
 
 
 class BadCases(PythonJobTest):
@@ -255,6 +274,14 @@ class BadCases(PythonJobTest):
         bad = config_text(optimizer=MOMENTUM.replace("0.9", "-1"))
         with self.assertRaisesRegex(pushpull.ServerFailedError, r"exit code 65:\n(.|\n)*momentum_optimizer_value"):
             pushpull.LocalServer(bad)
+
+    def test_server_that_fails_right_after_it_was_seen_to_run(self):
+        def start(server):
+            server._process = FailsAfterTheFirstLook()
+
+        with mock.patch.object(pushpull.LocalServer, "_start", start):
+            with self.assertRaisesRegex(pushpull.ServerFailedError, "exit code 65"):
+                pushpull.LocalServer(config_text())
 
     def test_stop_from_another_thread(self):
         server = self.serve(num_clones=2)
