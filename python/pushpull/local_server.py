@@ -86,7 +86,8 @@ class LocalServer:
         deadline = time.monotonic() + _START_SECONDS
         while "listening on " not in self.log():
             ended = self.wait(0.0) is not None
-            self.check()  # after that look, so that a program that fails between the two does not go unseen
+            # In this order, because a program that fails between the two must not pass for a run that has ended.
+            self.check()
             if ended:
                 return  # a run that has ended already
             if time.monotonic() > deadline:
