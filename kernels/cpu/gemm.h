@@ -8,8 +8,8 @@
 // instruction for them does it: c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and
 // denormal numbers count as zeros. So the two numbers of a pair must lie next to each other in both
 // operands: an operand whose rows are what the product sums over has its rows in pairs,
-// [EvenRows / 2, width, 2]. A CPU without the instruction splits each pair into two
-// floats, which is slow and only for tests of operands in pairs.
+// [EvenRows / 2, width, 2]. A CPU without the instruction splits each pair into two floats, which
+// is slow and only for tests of operands in pairs.
 //
 // WideBfloat16 gives the same bits with multiplications of floats only. It has the layout of
 // floats, with EvenRows rows. With SSE4 each product of these two types has to fit into a float.

@@ -44,7 +44,7 @@ HWY_INLINE bool Streams(const T* tensor, int64_t rows, int64_t channels) {
 // As FullLanes, for a line of such a tensor. All vectors of the line must be stored, one right
 // after the other. Other threads see the stores after the ThreadPool's loop that made them.
 struct StreamedLanes : FullLanes {
-  // A streamed store does not read its line, so nothing is asked for.
+  // Does nothing, because a streamed store does not read its line.
   template <typename T>
   HWY_INLINE void PrefetchStore(const T*) const {}
   HWY_INLINE void StoreExact(float* p, Vector v) const { hn::Stream(v, Tag(), p); }

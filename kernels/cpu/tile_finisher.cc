@@ -16,9 +16,9 @@ namespace pushpull {
 namespace HWY_NAMESPACE {
 namespace {
 
-// A finisher goes down the rows of a tensor, whose lines lie too far apart for the processor to see
-// the pattern. So it asks for the lines that it stores to, and those of dx.add, this many rows
-// ahead.
+// A finisher goes down the rows of a tensor, whose lines lie too far apart for the processor's own
+// prefetcher. So it prefetches the lines that it stores to, and those of dx.add, this many rows
+// ahead (docs/decisions/0033-reading-ahead.md).
 constexpr int64_t kRowsAhead = 8;
 
 // Goes down the tile one vector of channels at a time, or the vectors of one line of y. For each
