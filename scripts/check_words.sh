@@ -27,6 +27,7 @@ retired "say connection preface" 'OpeningBytes|opening_bytes|opening bytes' "${r
 retired "say MAC of a grant" 'GrantSeal|grant_seal' "${rooms[@]}"
 retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
 retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
+retired "say warm start" 'FineTuning|LoadFineTune' "${rooms[@]}"
 retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
 retired "begin with what it is, not with Of" '(//|#) Of ' "${rooms[@]}"
 # "Slot" means an optimizer's slot variable. These folders deal with replicas, so the word would be ambiguous there.

@@ -21,9 +21,10 @@ absl::string_view CpuIsaName(CpuIsa isa);
 // it (common/cli/cpu_check.h).
 std::vector<CpuIsa> AvailableCpuIsas();
 
-// Returns whether the instruction set has fused multiply-adds, as all but SSE4 do. The convolutions
-// and products of those that do give the same bits. The others round each product before they add
-// it. The apply pass and the codecs give the same bits with all.
+// Returns whether the instruction set has fused multiply-adds, as all but SSE4 do. Convolutions and
+// products give the same bits with AVX2 and AVX-512; NEON does the same operations, but its bits
+// were not compared. SSE4 rounds each product before it is added, so its bits differ. The apply
+// pass and the codecs give the same bits with every instruction set.
 bool HasFusedMultiplyAdd(CpuIsa isa);
 
 // Returns the instruction set with this name, or the best available one for "auto".
@@ -39,8 +40,7 @@ void UseCpuIsa(CpuIsa isa);
 // needs no initialiser at run time.
 extern const bool kBuildNeedsAvx2;
 
-// Returns the function that ChosenCpuIsa() selects, of one that is compiled for each. Callers use
-// the macro below.
+// Returns the argument that was compiled for ChosenCpuIsa(). Callers use the macro below.
 template <typename Function>
 Function* ForChosenCpuIsa(Function* sse4, Function* avx2, Function* avx512) {
   const CpuIsa isa = ChosenCpuIsa();
@@ -49,8 +49,9 @@ Function* ForChosenCpuIsa(Function* sse4, Function* avx2, Function* avx512) {
 
 }  // namespace pushpull
 
-// The function of this name for ChosenCpuIsa(), of one in each namespace that Highway compiles
-// (HWY_NAMESPACE). A name with template arguments may contain commas.
+// Highway compiles a function of this name in one namespace per instruction set (HWY_NAMESPACE).
+// This is the function that was compiled for ChosenCpuIsa(). A name with template arguments may
+// contain commas.
 #if defined(__aarch64__)
 #define PUSHPULL_FOR_CHOSEN_ISA(...) (N_NEON::__VA_ARGS__)
 #else

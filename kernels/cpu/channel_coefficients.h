@@ -16,7 +16,8 @@ namespace pushpull {
 // past the last channel are 0.
 int64_t PaddedChannels(int64_t channels);
 
-// The coefficients of batch norm forward: z = raw * scale + shift.
+// The coefficients of batch norm forward: z = raw * scale + shift. `mean` is that of raw, which the
+// backward pass needs.
 struct LazyCoefficients {
   LazyCoefficients(int64_t channels, Arena* arena);
   void Compute(const BatchNorm<float>& norm, int64_t channels) const;

@@ -51,7 +51,8 @@ std::optional<WinogradTiling> TilingIf(bool pays, const WinogradTiling& tiling) 
 template <typename P>
 class ConvolutionProduct {
  public:
-  // `packs`: whether Run will be called. The arguments after it are those of the one product.
+  // `packs`: whether Run will be called. The arguments after it describe the product with the
+  // weights; they are not used if there is a tiling.
   ConvolutionProduct(const std::optional<WinogradTiling>& tiling, bool packs, int64_t rows,
                      const Panels& inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
                      Arena* arena) {
@@ -108,8 +109,8 @@ struct ForwardPlan {
 template <typename P>
 class ConvolutionWeightGradient {
  public:
-  // The arguments after the tiling, which is that of the forward pass, are those of the one
-  // product.
+  // `tiling` is that of the forward pass. The arguments after it describe the direct product; they
+  // are not used if there is a tiling.
   ConvolutionWeightGradient(const std::optional<WinogradTiling>& tiling, int64_t rows,
                             int64_t inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
                             Arena* arena)
@@ -133,7 +134,7 @@ class ConvolutionWeightGradient {
       winograd_->Run(x, dy, dweights, pool);
     } else if (cut_ == Cut::kByBlocks) {
       direct_->RunByBlocks(x_rows, dy_rows, dweights, pool,
-                           [](const P*, int64_t, int, ReadAhead*) {});
+                           [](const P*, int64_t, int, Prefetcher*) {});
     } else if (cut_ == Cut::kBySlices) {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
@@ -197,11 +198,11 @@ void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
   const Product<P>& product = plan.product.direct();
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) product.PackWeights(weights, pool);
-    weight_gradient.RunByBlocks(rows, dy, dweights, pool,
-                                [&](const P* packed, int64_t block, int thread, ReadAhead* ahead) {
-                                  if (wants_input)
-                                    product.MultiplyBlock(packed, block, thread, finisher, ahead);
-                                });
+    weight_gradient.RunByBlocks(
+        rows, dy, dweights, pool,
+        [&](const P* packed, int64_t block, int thread, Prefetcher* prefetcher) {
+          if (wants_input) product.MultiplyBlock(packed, block, thread, finisher, prefetcher);
+        });
     return;
   }
   weight_gradient.Pack(rows, dy, pool);

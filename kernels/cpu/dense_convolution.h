@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// P is the type of the numbers that products read (kernels/cpu/packed_numbers.h), and says that of
-// the tensors. With Bfloat16 the weights are rounded when they are packed, and the sums are of
+// P is the type of the packed operands (kernels/cpu/packed_numbers.h); the tensors have the type
+// TensorOf<P>. With Bfloat16 the weights are rounded when they are packed, and the sums are of
 // floats.
 
 // The bytes of workspace that either direction needs at most with `threads` threads in the pool.

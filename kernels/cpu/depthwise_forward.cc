@@ -116,7 +116,7 @@ void RunTask(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, co
   // A vector of channels goes along a row, so it does not write whole lines of y. Where y is
   // streamed, each of its rows is therefore computed in the cache first.
   const bool streams = Streams(y, out.rows(), out.c) && slab % kLine<T> == 0;
-  T* row = reinterpret_cast<T*>(origin + slab + kDepthwiseReadAhead);
+  T* row = reinterpret_cast<T*>(origin + slab + kDepthwiseOverread);
   float* sum = plan.sums.First(tiling.GroupOf(task)) + c0;
   float* squares = plan.sums.Second(tiling.GroupOf(task)) + c0;
   const int64_t padded = PaddedChannels(channels);

@@ -14,8 +14,8 @@
 namespace pushpull {
 
 // Kernels read bands by whole vectors. A pixel is padded to 8 channels only, so a vector of 16 may
-// reach this many floats into what follows; these lanes are not used.
-inline constexpr int64_t kDepthwiseReadAhead = 8;
+// read up to this many floats past the end of the band; those lanes are ignored.
+inline constexpr int64_t kDepthwiseOverread = 8;
 
 struct DepthwiseForwardPlan {
   DepthwiseForwardPlan(const ConvolutionShape& shape, int threads, Arena* arena)
@@ -25,8 +25,7 @@ struct DepthwiseForwardPlan {
         coefficients(shape.in.c, arena),
         sums(tiling.groups, shape.in.c, arena),
         band_floats(shape.kernel * columns * tiling.slab),
-        thread_floats(band_floats + tiling.slab + kDepthwiseReadAhead +
-                      shape.out_w() * tiling.slab),
+        thread_floats(band_floats + tiling.slab + kDepthwiseOverread + shape.out_w() * tiling.slab),
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;
@@ -54,7 +53,7 @@ struct DepthwiseBackwardPlan {
         partial(arena->Floats(tiling.groups * partial_floats)),
         row_floats(shape.in.w * tiling.slab),
         dy_floats(out_rows * columns * tiling.slab),
-        thread_floats(row_floats + dy_floats + row_floats + kDepthwiseReadAhead),
+        thread_floats(row_floats + dy_floats + row_floats + kDepthwiseOverread),
         scratch(arena->Floats(threads * thread_floats)) {}
 
   DepthwiseTiling tiling;

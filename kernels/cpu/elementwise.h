@@ -22,7 +22,8 @@ template <typename T>
 void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
                    const GradientCoefficients& coefficients, T* out, ThreadPool* pool);
 
-// out[shape.c] = the sum of that gradient over all rows. It runs on the calling thread.
+// out[shape.c] = the sum over all rows of what ApplyGradient computes. It runs on the calling
+// thread.
 template <typename T>
 void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
                  const GradientCoefficients& coefficients, float* out);

@@ -116,14 +116,14 @@ void WithWidth(int width, F f) {
   f.template operator()<8>();
 }
 
-// The bytes of b that a part of a product reads for each tile: half of a first-level cache of 48
-// KiB, since a passes through it too.
+// The bytes of b that each tile of one part of a product reads: a third of a first-level cache of
+// 48 KiB, because the rows of a pass through that cache too.
 constexpr int64_t kPartBytes = 16 << 10;
 
 template <typename Math>
 void MultiplyPanelOf(const Panels& inner, const PanelRange& range, const typename Math::Number* a,
                      int64_t a_rows, int64_t first_row, int64_t rows,
-                     const typename Math::Number* b, int width, float* c, ReadAhead* ahead) {
+                     const typename Math::Number* b, int width, float* c, Prefetcher* prefetcher) {
   const PanelProduct<typename Math::Number> product{inner, inner[range.begin].start, a, a_rows, b,
                                                     c};
   const int64_t channel_bytes = width * static_cast<int64_t>(sizeof(typename Math::Number));
@@ -132,7 +132,7 @@ void MultiplyPanelOf(const Panels& inner, const PanelRange& range, const typenam
     for (int64_t first = range.begin; first < range.end; first += part) {
       const int64_t end = std::min(range.end, first + part);
       ForEachTile<TileRows(kWidth)>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-        if (ahead != nullptr) ahead->Step();
+        if (prefetcher != nullptr) prefetcher->Step();
         MultiplyTile<Math, kWidth, kRows>(product, first, end, first_row + r, r);
       });
     }
@@ -176,11 +176,11 @@ void TransposedTile(const TransposedProduct<typename Math::Number>& product, int
 template <typename Math>
 void MultiplyTransposedOf(const typename Math::Number* a, int a_width, int a_valid,
                           const typename Math::Number* b, int b_width, int64_t rows, float* c,
-                          int64_t ldc, Store store, ReadAhead* ahead) {
+                          int64_t ldc, Store store, Prefetcher* prefetcher) {
   const TransposedProduct<typename Math::Number> product{a, a_width, b, rows, c, ldc, store};
   WithWidth(b_width, [&]<int kWidth>() HWY_ATTR {
     ForEachTile<TileRows(kWidth)>(a_valid, [&]<int kRows>(int64_t first) HWY_ATTR {
-      if (ahead != nullptr) ahead->Step();
+      if (prefetcher != nullptr) prefetcher->Step();
       TransposedTile<Math, kWidth, kRows>(product, first);
     });
   });
@@ -241,52 +241,52 @@ bool PairsAreFaster() {
 
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const float* b, int width, float* c,
-                   ReadAhead* ahead) {
+                   Prefetcher* prefetcher) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyFloatPanel);
-  multiply(inner, range, a, a_rows, first_row, rows, b, width, c, ahead);
+  multiply(inner, range, a, a_rows, first_row, rows, b, width, c, prefetcher);
 }
 
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
-                   ReadAhead* ahead) {
+                   Prefetcher* prefetcher) {
   const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPairPanel);
 #if HWY_ARCH_X86
   if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyPairPanelAtOnce;
 #endif
-  multiply(inner, range, a, a_rows, first_row, rows, b, width, c, ahead);
+  multiply(inner, range, a, a_rows, first_row, rows, b, width, c, prefetcher);
 }
 
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
                    int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
-                   int width, float* c, ReadAhead* ahead) {
+                   int width, float* c, Prefetcher* prefetcher) {
   const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyWidePanel);
-  multiply(inner, range, FloatsOf(a), a_rows, first_row, rows, FloatsOf(b), width, c, ahead);
+  multiply(inner, range, FloatsOf(a), a_rows, first_row, rows, FloatsOf(b), width, c, prefetcher);
 }
 
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
-                        int64_t rows, float* c, int64_t ldc, Store store, ReadAhead* ahead) {
+                        int64_t rows, float* c, int64_t ldc, Store store, Prefetcher* prefetcher) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedFloats);
-  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, ahead);
+  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, prefetcher);
 }
 
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
-                        int64_t rows, float* c, int64_t ldc, Store store, ReadAhead* ahead) {
+                        int64_t rows, float* c, int64_t ldc, Store store, Prefetcher* prefetcher) {
   const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedPairs);
 #if HWY_ARCH_X86
   if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
 #endif
-  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, ahead);
+  multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, prefetcher);
 }
 
 void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
-                        ReadAhead* ahead) {
+                        Prefetcher* prefetcher) {
   const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedWides);
-  multiply(FloatsOf(a), a_width, a_valid, FloatsOf(b), b_width, rows, c, ldc, store, ahead);
+  multiply(FloatsOf(a), a_width, a_valid, FloatsOf(b), b_width, rows, c, ldc, store, prefetcher);
 }
 
 void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* from,

@@ -1,7 +1,8 @@
-// The two register-tiled matrix products that all dense operators use, for each instruction set:
-// the one that ChosenCpuIsa() says. All that have fused multiply-adds give the same bits, since
-// each number of the result is one chain of them in a fixed order. Operands are packed in panels
-// (kernels/cpu/panels.h). Thread-safe functions that change nothing but c.
+// The two register-tiled matrix products that all dense operators use. They are compiled for every
+// instruction set, and ChosenCpuIsa() selects one at run time. Instruction sets with fused
+// multiply-adds give the same bits, because each number of the result is one chain of multiply-adds
+// in a fixed order. Operands are packed in panels (kernels/cpu/panels.h). Thread-safe functions
+// that change nothing but c.
 //
 // Operands are packed numbers (kernels/cpu/packed_numbers.h), the result is always of floats.
 // Numbers of type Bfloat16 are multiplied in pairs that are neighbours in the sum, as the CPU's
@@ -12,7 +13,8 @@
 // is slow and only for tests of operands in pairs.
 //
 // WideBfloat16 gives the same bits with multiplications of floats only. It has the layout of
-// floats, with EvenRows rows. With SSE4 each product of these two types has to fit into a float.
+// floats, with EvenRows rows. SSE4 rounds each product to a float, so for these two types it gives
+// the same bits as long as no product overflows or is denormal.
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 
@@ -21,7 +23,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
-#include "kernels/cpu/read_ahead.h"
+#include "kernels/cpu/prefetcher.h"
 
 namespace pushpull {
 
@@ -33,16 +35,16 @@ namespace pushpull {
 //   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
 //      of the range, EvenRows of them; Bfloat16 has them in pairs
 //   c  dense
-//   ahead  does a step for each register tile; may be null
+//   prefetcher  does a step for each register tile; may be null
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const float* b, int width, float* c,
-                   ReadAhead* ahead = nullptr);
+                   Prefetcher* prefetcher = nullptr);
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
-                   ReadAhead* ahead = nullptr);
+                   Prefetcher* prefetcher = nullptr);
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
                    int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
-                   int width, float* c, ReadAhead* ahead = nullptr);
+                   int width, float* c, Prefetcher* prefetcher = nullptr);
 
 enum class Store { kWrite, kAdd };
 
@@ -50,17 +52,17 @@ enum class Store { kWrite, kAdd };
 //   a  a dense panel [rows, a_width] of which only the first a_valid columns are read
 //   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
-//   ahead  as above
+//   prefetcher  as above
 // Bfloat16 takes a and b with their rows in pairs, from PairRows. WideBfloat16 takes EvenRows rows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
-                        ReadAhead* ahead = nullptr);
+                        Prefetcher* prefetcher = nullptr);
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
-                        ReadAhead* ahead = nullptr);
+                        Prefetcher* prefetcher = nullptr);
 void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
-                        ReadAhead* ahead = nullptr);
+                        Prefetcher* prefetcher = nullptr);
 
 // Whether products of Bfloat16 are faster than those of WideBfloat16 with ChosenCpuIsa(). With the
 // instruction for pairs AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with

@@ -23,13 +23,13 @@ struct RowResize {
   bool operator==(const RowResize&) const = default;
 };
 
-// For each element of a resized row, the two elements that it lies between. Elements that fill the
-// last vector are 0.
+// For each element of a resized row, the two elements of the source that it lies between: it is
+// low + (high - low) * weight. Elements that fill the last vector are 0.
 struct RowTaps {
   int64_t size = 0;           // of the arrays: PaddedRow(out_size * channels)
-  std::vector<int32_t> low;   // index of the nearer element
-  std::vector<int32_t> high;  // index of the farther one
-  std::vector<float> weight;  // of the farther one
+  std::vector<int32_t> low;   // an index into the source's row
+  std::vector<int32_t> high;  // an index into the source's row
+  std::vector<float> weight;  // in [0, 1)
   // Four elements of the resized row usually come from 16 bytes, counted from block_begin. The
   // shuffles say which of these bytes each element needs, four bytes for each, of which three are
   // kNothing.

@@ -1,6 +1,7 @@
 // The layout of packed operands of a matrix product. The channels of a block of rows are cut into
-// panels of 8, 16 or 24 channels, and each panel is a dense [rows, width]. The width is that of one
-// register tile of the product, so a tile reads contiguous memory. Plain values.
+// panels of 8, 16, 24 or (ResultPanels only) 32 channels, and each panel is a dense [rows, width].
+// The width is that of one register tile of the product, so a tile reads contiguous memory. Plain
+// values.
 //
 //   a block of 4 rows with 37 channels: panels of 16 and 24, 40 floats per row
 //

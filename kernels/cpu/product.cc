@@ -13,8 +13,8 @@ constexpr int64_t kCacheNumbers = 64
                                   << 10;  // a block of floats: half of a 512 KiB second-level cache
 constexpr int64_t kPanelRows = 384;       // the rows of a block with kByPanels
 constexpr int64_t kMostTasks = 64;        // of Run; more would only add overhead
-// A block has about so many rows with kBySlices. One of its slices and its results for 288 channels
-// fill half of a second-level cache of 1 MiB.
+// About the rows of a block with kBySlices. One slice of such a block and its results for 288
+// channels fill half of a second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 192;
 constexpr int64_t kSlicePanels = 24;
 constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
@@ -96,9 +96,9 @@ void Product<P>::Run(const RowSource<P>& a, const WeightOperand& b, const TileFi
     const int64_t end = std::min(blocks(), (task + 1) * per_task);
     for (int64_t block = task * per_task; block < end; ++block) {
       a.Pack(inner_.all(), block * block_rows_, RowsOf(block), packed, block_rows_, 0);
-      ReadAhead ahead;
-      if (block + 1 < end) a.AddTo(&ahead, (block + 1) * block_rows_, RowsOf(block + 1));
-      MultiplyBlock(packed, block, thread, finisher, &ahead);
+      Prefetcher prefetcher;
+      if (block + 1 < end) a.AddTo(&prefetcher, (block + 1) * block_rows_, RowsOf(block + 1));
+      MultiplyBlock(packed, block, thread, finisher, &prefetcher);
     }
   });
 }
@@ -116,13 +116,13 @@ void Product<P>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
 
 template <typename P>
 void Product<P>::MultiplyBlock(const P* a, int64_t block, int thread, const TileFinisher& finisher,
-                               ReadAhead* ahead) const {
+                               Prefetcher* prefetcher) const {
   float* tile = tiles_ + thread * block_rows_ * kMaxPanelWidth;
   const int64_t rows = RowsOf(block);
   for (int64_t p = 0; p < outer_.count(); ++p) {
     const Panel panel = outer_[p];
     MultiplyPanel(inner_, inner_.all(), a, block_rows_, 0, rows, packed_b_ + b_rows_ * panel.start,
-                  panel.width, tile, ahead);
+                  panel.width, tile, prefetcher);
     finisher.Finish(panel, block * block_rows_, rows, tile, block);
   }
 }

@@ -34,10 +34,10 @@ enum class Cut { kByBlocks, kBySlices, kByPanels };
 inline constexpr int64_t kPackRows = 48;
 
 // The rows per block (96 or 48), chosen so that a block with this many numbers per row stays in the
-// second-level cache if possible. Both functions answer the same for all types of numbers.
+// second-level cache if possible. This function and the two below count numbers, not bytes, so
+// products of all types of numbers are cut alike.
 int64_t BlockRows(int64_t numbers_per_row);
-// kByBlocks if there are at least four blocks and so many weights stay in the cache, else
-// kByPanels.
+// kByBlocks if there are at least four blocks and the weights fit in the cache, else kByPanels.
 Cut ChooseCut(int64_t rows, int64_t weights, int64_t block_rows);
 // The same, but kBySlices instead of kByPanels unless there are few rows.
 Cut ChooseCutOfPatches(int64_t rows, int64_t weights, int64_t block_rows);
@@ -64,10 +64,10 @@ class Product {
   // the pool's thread, which selects the scratch memory.
   //
   // kByBlocks: call PackWeights, then MultiplyBlock for each block with its packed rows `a`. It
-  // does steps of `ahead`, unless that is null.
+  // does steps of `prefetcher`, unless that is null.
   void PackWeights(const WeightOperand& b, ThreadPool* pool) const;
   void MultiplyBlock(const P* a, int64_t block, int thread, const TileFinisher& finisher,
-                     ReadAhead* ahead) const;
+                     Prefetcher* prefetcher) const;
   // kByPanels: call MultiplyPanelTask for each of the panel_tasks() tasks with all packed rows `a`,
   // a block of EvenRows of them.
   int64_t panel_tasks() const { return blocks() * outer_.count(); }
@@ -82,9 +82,10 @@ class Product {
   Panels inner_, outer_;
   Cut cut_;
   int64_t block_rows_;
-  int64_t b_rows_;          // of a packed panel of b
-  P* packed_b_ = nullptr;   // kByPanels: a panel for each thread; else all panels
-  float* tiles_ = nullptr;  // for each thread the result of a block; not kBySlices: of one panel
+  int64_t b_rows_;         // of a packed panel of b
+  P* packed_b_ = nullptr;  // kByPanels: one panel per thread; else all panels
+  float* tiles_ =
+      nullptr;  // per thread, the result of a block: kBySlices: for all panels; else one
 };
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// The ways to multiply of the matrix products in gemm.cc. Included like simd.h, once for each
-// instruction set.
+// How the matrix products in gemm.cc multiply two packed operands. Included like simd.h, once for
+// each instruction set.
 #if defined(PUSHPULL_KERNELS_CPU_PRODUCT_MATH_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_PRODUCT_MATH_H_
 #undef PUSHPULL_KERNELS_CPU_PRODUCT_MATH_H_
@@ -35,14 +35,14 @@ HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
   }
 }
 
-// How a product multiplies. Each of the four has
-//   Number            what the operands are made of
-//   kDepth            how many neighbours in the sum are multiplied at once
-//   kStep             how many of them the product takes at a time; of two that are not multiplied
-//                     at once, the second one first
-//   Operand<Tag>      a vector of them: kDepth numbers per lane
-//   Load, Broadcast   read a vector of them, or one for all lanes
-//   Lower             the lower lanes of a wide one
+// Each of the four classes below has
+//   Number            the type of the operands' numbers
+//   kDepth            how many neighbouring terms of the sum one MulAdd adds
+//   kStep             how many terms one step of the loop adds: kDepth, or two with kDepth 1, of
+//                     which the second is added first
+//   Operand<Tag>      a vector of an operand: kDepth numbers per lane
+//   Load, Broadcast   read a vector of an operand, or kDepth numbers into all of its lanes
+//   Lower             the lower lanes of an Operand<Wide>
 //   MulAdd            returns sum + a * b for each lane
 struct FloatMath {
   using Number = float;

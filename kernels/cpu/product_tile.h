@@ -36,9 +36,10 @@ constexpr int TileRows(int width) {
   return width == 24 ? 4 : 6;
 }
 
-// The sums of one tile of the result, kRows x kWidth, held in registers: per row the wide vectors
-// that fit, and for the rest a vector of 8 (24 columns with AVX-512 only, or 8). The loops over a
-// tile must be unrolled by pragma: at -O2 the sums would otherwise live in memory.
+// The sums of one tile of the result, kRows x kWidth, held in registers. Each row is
+// kWidth / kWideLanes wide vectors. With AVX-512, 8 and 24 columns leave a rest of 8, which is one
+// narrow vector. The loops over a tile must be unrolled by pragma: at -O2 the sums would otherwise
+// live in memory.
 template <typename Math, int kRows, int kWidth>
 class Tile {
  public:
@@ -68,9 +69,10 @@ class Tile {
   }
 
   // One step of the reduction, an outer product: sum[i] += a[i * a_stride] * b[0 .. kWidth), where
-  // an entry of a or b is kDepth numbers. Loads the vectors of b and broadcasts kRows entries of a.
-  // A core does two loads and two multiply-adds per cycle, and a tile has about as many of these as
-  // of those, so the multiply-adds are the bound while both operands are in the L1 cache.
+  // an entry of a or b is kDepth numbers. A core does two loads and two multiply-adds per cycle. A
+  // tile of r rows of v vectors loads v vectors of b, broadcasts r entries of a and does r * v
+  // multiply-adds. So these are the limit while both operands are in the L1 cache. Only 16 columns
+  // with AVX-512, 17 loads for 16 multiply-adds, are limited by the loads.
   HWY_INLINE void Add(const Number* a, int64_t a_stride, const Number* b) {
     typename Math::template Operand<Wide> wide_b[kWides + 1];
     typename Math::template Operand<Narrow> narrow_b;

@@ -248,11 +248,11 @@ void ValueRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P*
 }
 
 template <typename P>
-void ValueRows<P>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+void ValueRows<P>::AddTo(Prefetcher* prefetcher, int64_t first, int64_t rows) const {
   const int64_t channels = x_.shape.c;
-  if (x_.applied != nullptr) return ahead->Add(x_.applied + first * channels, rows * channels);
-  ahead->Add(x_.raw + first * channels, rows * channels);
-  if (x_.skip != nullptr) ahead->Add(x_.skip + first * channels, rows * channels);
+  if (x_.applied != nullptr) return prefetcher->Add(x_.applied + first * channels, rows * channels);
+  prefetcher->Add(x_.raw + first * channels, rows * channels);
+  if (x_.skip != nullptr) prefetcher->Add(x_.skip + first * channels, rows * channels);
 }
 
 template <typename P>
@@ -263,11 +263,11 @@ void GradientRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows,
 }
 
 template <typename P>
-void GradientRows<P>::AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const {
+void GradientRows<P>::AddTo(Prefetcher* prefetcher, int64_t first, int64_t rows) const {
   const int64_t channels = this->panels_.channels();
-  ahead->Add(dy_.dz + first * channels, rows * channels);
+  prefetcher->Add(dy_.dz + first * channels, rows * channels);
   if (dy_.batch_norm != nullptr && dy_.batch_norm->statistics == Statistics::kBatch) {
-    ahead->Add(dy_.raw + first * channels, rows * channels);
+    prefetcher->Add(dy_.raw + first * channels, rows * channels);
   }
 }
 

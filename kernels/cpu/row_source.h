@@ -10,7 +10,7 @@
 #include "kernels/cpu/channel_coefficients.h"
 #include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
-#include "kernels/cpu/read_ahead.h"
+#include "kernels/cpu/prefetcher.h"
 #include "kernels/operators.h"
 
 namespace pushpull {
@@ -23,13 +23,13 @@ class RowSource {
 
   // Computes the channels of a range of panels() of rows [first, first + rows) and writes them as
   // rows [out_first, out_first + rows) of `out`, a block of out_rows rows in the layout of these
-  // panels: one that starts with channel c lies out_rows * c numbers behind the first channel of
-  // the range.
+  // panels: the panel that starts with channel c begins at out + out_rows * (c - the first channel
+  // of the range).
   virtual void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
                     int64_t out_first) const = 0;
   // Adds the memory that Pack reads for all channels of these rows, if it is a few pieces; else
   // nothing.
-  virtual void AddTo(ReadAhead*, int64_t /*first*/, int64_t /*rows*/) const {}
+  virtual void AddTo(Prefetcher*, int64_t /*first*/, int64_t /*rows*/) const {}
   const Panels& panels() const { return panels_; }
 
  protected:
@@ -44,7 +44,7 @@ class ValueRows : public RowSource<P> {
       : RowSource<P>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
-  void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
+  void AddTo(Prefetcher* prefetcher, int64_t first, int64_t rows) const override;
 
  private:
   const Lazy<TensorOf<P>>& x_;
@@ -61,7 +61,7 @@ class GradientRows : public RowSource<P> {
       : RowSource<P>(ResultPanels(channels)), dy_(dy), coefficients_(coefficients) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
-  void AddTo(ReadAhead* ahead, int64_t first, int64_t rows) const override;
+  void AddTo(Prefetcher* prefetcher, int64_t first, int64_t rows) const override;
 
  private:
   const OutputGradient<TensorOf<P>>& dy_;

@@ -18,7 +18,7 @@ namespace {
 
 // A finisher goes down the rows of a tensor, whose lines lie too far apart for the processor's own
 // prefetcher. So it prefetches the lines that it stores to, and those of dx.add, this many rows
-// ahead (docs/decisions/0033-reading-ahead.md).
+// ahead (docs/decisions/0033-prefetching-products.md).
 constexpr int64_t kRowsAhead = 8;
 
 // Goes down the tile one vector of channels at a time, or the vectors of one line of y. For each

@@ -1,8 +1,9 @@
 // Finishes a tile of a matrix product while it is still in the first-level cache and writes it to
-// its tensor. The forward pass adds the bias and computes statistics; the backward pass adds the
-// other gradient of the input, applies the activation mask and sums for batch norm. Finishers are
-// immutable views; Finish may run on several threads at once. T, the type of the tensors, is float
-// or Bfloat16; tiles are of floats.
+// its tensor. The forward pass adds the bias and computes statistics. The backward pass adds
+// dx.add, the gradient that reaches x by another way through the network, multiplies by the slope
+// of the activation, and adds to the sums for batch norm. Finishers are immutable views; Finish may
+// run on several threads at once. T, the type of the tensors, is float or Bfloat16; tiles are of
+// floats.
 #ifndef PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 #define PUSHPULL_KERNELS_CPU_TILE_FINISHER_H_
 

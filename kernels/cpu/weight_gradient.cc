@@ -97,14 +97,14 @@ void WeightGradient<P>::RunByBlocks(const RowSource<P>& x, const RowSource<P>& d
                paired_dy_ + dy_offset);
       PackBoth(x, inner_.all(), first, rows, block_rows_, 0, packed_x_ + x_offset,
                paired_x_ + x_offset);
-      ReadAhead ahead;
+      Prefetcher prefetcher;
       if (block + 1 < end) {
         const int64_t next = first + block_rows_;
         const int64_t next_rows = std::min(block_rows_, rows_ - next);
-        dy.AddTo(&ahead, next, next_rows);
-        x.AddTo(&ahead, next, next_rows);
+        dy.AddTo(&prefetcher, next, next_rows);
+        x.AddTo(&prefetcher, next, next_rows);
       }
-      also(packed_dy_ + dy_offset, block, thread, &ahead);
+      also(packed_dy_ + dy_offset, block, thread, &prefetcher);
       const Store store = block == begin ? Store::kWrite : Store::kAdd;
       for (int64_t i = 0; i < inner_.count(); ++i) {
         const Panel in = inner_[i];
@@ -112,7 +112,7 @@ void WeightGradient<P>::RunByBlocks(const RowSource<P>& x, const RowSource<P>& d
           const Panel out = outer_[o];
           MultiplyTransposed(paired_x_ + x_offset + block_rows_ * in.start, in.width, in.valid,
                              paired_dy_ + dy_offset + block_rows_ * out.start, out.width, rows,
-                             sum + in.start * ldc + out.start, ldc, store, &ahead);
+                             sum + in.start * ldc + out.start, ldc, store, &prefetcher);
         }
       }
     }

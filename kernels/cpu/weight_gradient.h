@@ -31,10 +31,10 @@ class WeightGradient {
                  int threads, Arena* arena);
 
   // kByBlocks: computes the whole gradient and blocks until it is done. It calls
-  // also(packed dy, block, thread, ahead) for each block while that is in the cache, on the pool's
-  // threads, so that the caller can compute the input gradient from the same packed rows. `ahead`
-  // holds what the next block is made of, for steps between the products.
-  using AlsoFn = absl::FunctionRef<void(const P*, int64_t, int, ReadAhead*)>;
+  // also(packed dy, block, thread, prefetcher) for each block while that is in the cache, on the
+  // pool's threads, so that the caller can compute the input gradient from the same packed rows.
+  // `prefetcher` holds the memory of the next block, for steps between the products.
+  using AlsoFn = absl::FunctionRef<void(const P*, int64_t, int, Prefetcher*)>;
   void RunByBlocks(const RowSource<P>& x, const RowSource<P>& dy, float* dweights, ThreadPool* pool,
                    AlsoFn also) const;
 

@@ -28,7 +28,7 @@ template <typename P>
 void TransformTiles(const WinogradTiling& tiling, const Panels& panels, const TensorOf<P>* image,
                     int64_t tile_row, int64_t all_tiles, int64_t first_tile, P* out) {
   const int64_t top = 2 * tile_row - tiling.top;
-  const int64_t position = all_tiles * panels.padded();  // floats from one block to the next
+  const int64_t position = all_tiles * panels.padded();  // numbers from one block to the next
   for (int64_t p = 0; p < panels.count(); ++p) {
     const Panel panel = panels[p];
     ForEachVector(panel.start, panel.start + panel.valid, [&](int64_t c, auto lanes) HWY_ATTR {

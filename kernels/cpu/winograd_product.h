@@ -39,7 +39,8 @@ class WinogradProduct {
   int64_t blocks() const { return (tiling_.result.n + images_ - 1) / images_; }
   int64_t block_rows() const { return images_ * tiling_.result.h * tiling_.result.w; }
 
-  // Computes the whole result and blocks until it is done.
+  // Computes the whole result and blocks until it is done. `source` has the shape tiling.source and
+  // holds values, to which batch norm and activation have been applied.
   void Run(const TensorOf<P>* source, const WeightOperand& weights, const TileFinisher& finisher,
            ThreadPool* pool) const;
 

@@ -37,11 +37,13 @@ struct WinogradTiling {
 // The forward pass of a 3x3 convolution of stride 1, and the gradient of its input.
 WinogradTiling ForwardTiling(const ConvolutionShape& shape);
 WinogradTiling BackwardTiling(const ConvolutionShape& shape);
-// Whether both gain by it: the convolution is 3x3 of stride 1, has enough channels to pay for the
-// transforms, and a block of the images' tiles stays in the cache.
+// Whether minimal filtering computes the forward pass and the gradient of the input: the
+// convolution is 3x3 of stride 1, has at least 64 channels on both sides, which pay for the
+// transforms, at most 256 tiles per image, so that a block of them stays in the cache, and needs at
+// most two thirds of the multiplications of the direct sum.
 bool WinogradPays(const ConvolutionShape& shape);
-// Whether the gradient of the weights gains by it too: each sum has enough terms, which are the
-// tiles of all images, to pay for 16 sums instead of 9.
+// Whether minimal filtering also computes the gradient of the weights: each sum has at least 24
+// terms, which are the tiles of all images, to pay for 16 sums instead of 9.
 bool WinogradWeightGradientPays(const ConvolutionShape& shape);
 
 }  // namespace pushpull

@@ -18,8 +18,8 @@
 
 namespace pushpull {
 
-// What a shard reports to the coordinator of the file that it has written for a checkpoint; the
-// caller sets `marks`.
+// What a shard reports to the coordinator of the file that it has written for a checkpoint. The
+// caller sets `marks`, the serialized PushMarks of the version.
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
 // All methods block on the disk. One thread at a time calls FindCheckpoint, Publish and Abandon;

@@ -43,8 +43,8 @@ class DeclarationHandler final : public NotReadyHandler {
   // Returns what has been declared, and keeps nothing of the values. To be called once, after
   // kComplete.
   DeclaredVariables Take();
-  // To be called after kComplete when the values are on the disk, or with the error that kept them
-  // from it. Answers the calls of DeclareVariables that wait, and all later ones, with it. Returns
+  // To be called after kComplete. `written`: OK once the values are on the disk, else the error of
+  // writing them; the waiting and all later calls of DeclareVariables are answered with it. Returns
   // whether an operator has told the server to end; after that, Drain gets NOT_READY.
   bool Finish(const absl::Status& written);
 

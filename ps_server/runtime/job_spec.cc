@@ -81,7 +81,7 @@ float JobSpec::LearningRateAt(uint64_t version) const {
   return learning_rate.At(version * config.train_config().local_steps());
 }
 
-absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir) {
+absl::Status JobSpec::LoadWarmStart(FileSystem* files, const std::string& train_dir) {
   const std::string& path = config.train_config().fine_tune_checkpoint();
   if (path.empty()) return absl::OkStatus();
   const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(*files, train_dir);
@@ -93,7 +93,7 @@ absl::Status JobSpec::LoadFineTuneCheckpoint(FileSystem* files, const std::strin
   std::vector<float> values(layout.total_elements());
   InitializeVariables(layout, seed, absl::MakeSpan(values));
   PP_ASSIGN_OR_RETURN(const RestoreReport report,
-                      RestoreForFineTuning(layout, config, *source, absl::MakeSpan(values)));
+                      RestoreForWarmStart(layout, config, *source, absl::MakeSpan(values)));
   LOG(INFO) << "fine-tuning " << report.ToString();
   initial_values = std::move(values);
   return absl::OkStatus();

@@ -33,8 +33,8 @@ struct JobSpec {
   // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
   // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir
   // has checkpoints, since training then continues from those. Returns the errors of
-  // OpenTensorSource and RestoreForFineTuning. Blocks on the disk.
-  absl::Status LoadFineTuneCheckpoint(FileSystem* files, const std::string& train_dir);
+  // OpenTensorSource and RestoreForWarmStart. Blocks on the disk.
+  absl::Status LoadWarmStart(FileSystem* files, const std::string& train_dir);
 
   config::TrainEvalPipelineConfig config;
   std::string config_text;  // `config` as protobuf text

@@ -104,7 +104,7 @@ absl::Status Server::Open() {
 absl::StatusOr<JobSpec> Server::FindJob() {
   if (!IsExternal()) {
     JobSpec job = JobSpec::Create(options_.config, options_.sync, options_.tasks);
-    PP_RETURN_IF_ERROR(job.LoadFineTuneCheckpoint(files_, options_.train_dir));
+    PP_RETURN_IF_ERROR(job.LoadWarmStart(files_, options_.train_dir));
     return job;
   }
   PP_ASSIGN_OR_RETURN(std::optional<VariableLayout> declared,

@@ -39,7 +39,7 @@ struct ServerOptions {
   std::string listen;                // address of the first task served here
   uint32_t num_replicas = 0;         // 0: as many as the first worker announces
   std::string state_dir;             // empty: anonymous memory
-  // These four are passed on to ServerCoreOptions.
+  // The next four: see the fields of the same names in ServerCoreOptions.
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;
   int apply_threads = 1;

@@ -34,8 +34,9 @@ class ShardStore {
              std::function<absl::Status()> on_restored);
 
   // Makes order.id the newest version, from mapped state, a checkpoint or initial values.
-  // Returns the marks stored with the version. FAILED_PRECONDITION: mapped state does not hold
-  // the version of that epoch, or the checkpoint of that step was published in another epoch.
+  // Returns the serialized PushMarks that are stored with the version, which say what has been
+  // pushed for each replica; empty in synchronous mode. FAILED_PRECONDITION: mapped state does not
+  // hold the version of that epoch, or the checkpoint of that step was published in another epoch.
   // Also returns the errors of Checkpoint::Open.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
   // Returns the squared norms over this shard's elements that version order.step needs
@@ -69,8 +70,8 @@ class ShardStore {
   absl::Status BeginVersion(uint64_t step);
   // Gives up the version in ahead_, if there is one.
   void DropVersion();
-  // Makes the buffer of the next version writable. Blocks while pulls read the buffer; after
-  // 250 ms they keep it and the next version gets a new one.
+  // Makes the buffer of the next version writable. Blocks while pulls read the buffer; after 250 ms
+  // it leaves the buffer to the pulls and gives the next version a new one.
   absl::Status MakeWritable();
   // Reads version id.version from its checkpoint into `to` and `marks`. FAILED_PRECONDITION:
   // the checkpoint was published in another epoch.

@@ -219,10 +219,10 @@ std::string RestoreReport::ToString() const {
                       "\n  skipped, so initialised: ", num_skipped, skipped);
 }
 
-absl::StatusOr<RestoreReport> RestoreForFineTuning(const VariableLayout& layout,
-                                                   const config::TrainEvalPipelineConfig& config,
-                                                   const TensorSource& source,
-                                                   absl::Span<float> flat) {
+absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
+                                                  const config::TrainEvalPipelineConfig& config,
+                                                  const TensorSource& source,
+                                                  absl::Span<float> flat) {
   PP_ASSIGN_OR_RETURN(const CheckpointType type, ResolveType(config.train_config()));
   PP_ASSIGN_OR_RETURN(RestoreReport report, Restorer(layout, config, type, source).Run(flat));
   if (report.num_restored() > 0) return report;

@@ -54,10 +54,10 @@ struct RestoreReport {
 //
 // INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored; the message
 // has the first names of both sides. Also returns the errors of source.Read.
-absl::StatusOr<RestoreReport> RestoreForFineTuning(const VariableLayout& layout,
-                                                   const config::TrainEvalPipelineConfig& config,
-                                                   const TensorSource& source,
-                                                   absl::Span<float> flat);
+absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
+                                                  const config::TrainEvalPipelineConfig& config,
+                                                  const TensorSource& source,
+                                                  absl::Span<float> flat);
 
 }  // namespace pushpull
 

@@ -30,8 +30,8 @@ namespace pushpull {
 
 struct SupervisorOptions {
   int num_clones = 1;
-  // Returns the argv of a clone's process. Descriptor kSupervisorFd of that process is a socket. It
-  // receives its identity from there (clone_identity.h) and writes its reports to it
+  // Returns the argv of a clone's process. Descriptor kSupervisorFd of that process is a socket,
+  // from which the clone reads its identity (clone_identity.h) and to which it writes its reports
   // (clone_report_codec.h).
   std::function<std::vector<std::string>(int clone)> command;
   // Exit codes that a restart cannot cure, such as for a bad config or a lost peer. All clones are

@@ -54,7 +54,7 @@ std::vector<RestoreRow> Restore(const config::TrainEvalPipelineConfig& config,
                                 const KerasSource& source) {
   const VariableLayout layout = BuildVariableLayout(config);
   std::vector<float> flat(layout.total_elements());
-  const auto report = RestoreForFineTuning(layout, config, source, absl::MakeSpan(flat));
+  const auto report = RestoreForWarmStart(layout, config, source, absl::MakeSpan(flat));
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? report->rows : std::vector<RestoreRow>();
 }

@@ -46,7 +46,7 @@ class FakeSource final : public TensorSource {
 struct Restored {
   Restored(const config::TrainEvalPipelineConfig& config, const FakeSource& source)
       : layout(BuildVariableLayout(config)), flat(layout.total_elements(), -1.0f) {
-    auto result = RestoreForFineTuning(layout, config, source, absl::MakeSpan(flat));
+    auto result = RestoreForWarmStart(layout, config, source, absl::MakeSpan(flat));
     status = result.status();
     if (!result.ok()) return;
     report = *std::move(result);

@@ -1,4 +1,4 @@
-#include "kernels/cpu/read_ahead.h"
+#include "kernels/cpu/prefetcher.h"
 
 #include <utility>
 #include <vector>
@@ -14,72 +14,73 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr int64_t kStepBytes = ReadAhead::kLinesPerStep * ReadAhead::kLineBytes;
+constexpr int64_t kStepBytes = Prefetcher::kLinesPerStep * Prefetcher::kLineBytes;
 
 // The pieces that are left: the address and the number of bytes of each.
-std::vector<std::pair<const void*, int64_t>> Left(const ReadAhead& ahead) {
+std::vector<std::pair<const void*, int64_t>> Left(const Prefetcher& prefetcher) {
   std::vector<std::pair<const void*, int64_t>> left;
-  for (const ReadAhead::Piece& piece : ahead.left()) left.emplace_back(piece.begin, piece.bytes);
+  for (const Prefetcher::Piece& piece : prefetcher.left())
+    left.emplace_back(piece.begin, piece.bytes);
   return left;
 }
 
 std::pair<const void*, int64_t> Is(const void* begin, int64_t bytes) { return {begin, bytes}; }
 
-TEST(ReadAhead, GoesThroughThePiecesStepByStep) {
+TEST(Prefetcher, GoesThroughThePiecesStepByStep) {
   const std::vector<char> first(kStepBytes + 1), second(kStepBytes);
-  ReadAhead ahead;
-  ahead.Add(first.data(), kStepBytes + 1);
-  ahead.Add(second.data(), kStepBytes);
-  ahead.Step();
-  EXPECT_THAT(Left(ahead),
+  Prefetcher prefetcher;
+  prefetcher.Add(first.data(), kStepBytes + 1);
+  prefetcher.Add(second.data(), kStepBytes);
+  prefetcher.Step();
+  EXPECT_THAT(Left(prefetcher),
               ElementsAre(Is(first.data() + kStepBytes, 1), Is(second.data(), kStepBytes)));
   // The last byte of the first piece takes one of the step's lines.
-  ahead.Step();
-  EXPECT_THAT(Left(ahead), ElementsAre(Is(second.data() + kStepBytes - ReadAhead::kLineBytes,
-                                          ReadAhead::kLineBytes)));
-  ahead.Step();
-  EXPECT_THAT(Left(ahead), IsEmpty());
-  ahead.Step();
-  EXPECT_THAT(Left(ahead), IsEmpty());
+  prefetcher.Step();
+  EXPECT_THAT(Left(prefetcher), ElementsAre(Is(second.data() + kStepBytes - Prefetcher::kLineBytes,
+                                               Prefetcher::kLineBytes)));
+  prefetcher.Step();
+  EXPECT_THAT(Left(prefetcher), IsEmpty());
+  prefetcher.Step();
+  EXPECT_THAT(Left(prefetcher), IsEmpty());
 }
 
-TEST(ReadAhead, DoesNotAskForALineBehindAPieceOfWholeLines) {
+TEST(Prefetcher, DoesNotAskForALineBehindAPieceOfWholeLines) {
   const std::vector<char> first(kStepBytes), second(1);
-  ReadAhead ahead;
-  ahead.Add(first.data(), kStepBytes - ReadAhead::kLineBytes);
-  ahead.Add(second.data(), 1);
-  ahead.Step();
-  EXPECT_THAT(Left(ahead), IsEmpty());
+  Prefetcher prefetcher;
+  prefetcher.Add(first.data(), kStepBytes - Prefetcher::kLineBytes);
+  prefetcher.Add(second.data(), 1);
+  prefetcher.Step();
+  EXPECT_THAT(Left(prefetcher), IsEmpty());
 }
 
-TEST(ReadAhead, CountsInNumbers) {
+TEST(Prefetcher, CountsInNumbers) {
   const float numbers[3] = {};
-  ReadAhead ahead;
-  ahead.Add(numbers, 0);
-  ahead.Add(numbers, 3);
-  EXPECT_THAT(Left(ahead), ElementsAre(Is(numbers, 12)));
+  Prefetcher prefetcher;
+  prefetcher.Add(numbers, 0);
+  prefetcher.Add(numbers, 3);
+  EXPECT_THAT(Left(prefetcher), ElementsAre(Is(numbers, 12)));
 }
 
-TEST(ReadAhead, LeavesOutPiecesForWhichThereIsNoRoom) {
+TEST(Prefetcher, LeavesOutPiecesForWhichThereIsNoRoom) {
   const std::vector<char> bytes(64);
-  ReadAhead ahead;
-  for (size_t i = 0; i < ReadAhead::kMostPieces + 1; ++i) ahead.Add(&bytes[i], 1);
-  ASSERT_EQ(ahead.left().size(), ReadAhead::kMostPieces);
-  EXPECT_EQ(ahead.left().back().begin, &bytes[ReadAhead::kMostPieces - 1]);
-  while (!ahead.left().empty()) ahead.Step();
+  Prefetcher prefetcher;
+  for (size_t i = 0; i < Prefetcher::kMostPieces + 1; ++i) prefetcher.Add(&bytes[i], 1);
+  ASSERT_EQ(prefetcher.left().size(), Prefetcher::kMostPieces);
+  EXPECT_EQ(prefetcher.left().back().begin, &bytes[Prefetcher::kMostPieces - 1]);
+  while (!prefetcher.left().empty()) prefetcher.Step();
 }
 
 // Tensors of five pixels of three channels, of which rows 1 and 2 are packed next.
 template <typename T>
-class ReadAheadOfRows : public testing::Test {
+class PrefetchOfRows : public testing::Test {
  protected:
   static constexpr int64_t kChannels = 3;
   static constexpr int64_t kBytes = 2 * kChannels * static_cast<int64_t>(sizeof(T));
 
   std::vector<std::pair<const void*, int64_t>> LeftOf(const RowSource<T>& source) {
-    ReadAhead ahead;
-    source.AddTo(&ahead, 1, 2);
-    return Left(ahead);
+    Prefetcher prefetcher;
+    source.AddTo(&prefetcher, 1, 2);
+    return Left(prefetcher);
   }
 
   static const T* Row1(const std::vector<T>& tensor) { return tensor.data() + kChannels; }
@@ -92,9 +93,9 @@ class ReadAheadOfRows : public testing::Test {
 };
 
 using Types = testing::Types<float, Bfloat16>;
-TYPED_TEST_SUITE(ReadAheadOfRows, Types);
+TYPED_TEST_SUITE(PrefetchOfRows, Types);
 
-TYPED_TEST(ReadAheadOfRows, NamesWhatAValueIsMadeOf) {
+TYPED_TEST(PrefetchOfRows, NamesWhatAValueIsMadeOf) {
   const int64_t bytes = this->kBytes;
   Lazy<TypeParam> x;
   x.shape = {1, 1, 5, this->kChannels};
@@ -108,7 +109,7 @@ TYPED_TEST(ReadAheadOfRows, NamesWhatAValueIsMadeOf) {
   EXPECT_THAT(this->LeftOf(rows), ElementsAre(Is(this->Row1(this->b_), bytes)));
 }
 
-TYPED_TEST(ReadAheadOfRows, NamesWhatAGradientIsMadeOf) {
+TYPED_TEST(PrefetchOfRows, NamesWhatAGradientIsMadeOf) {
   const int64_t bytes = this->kBytes;
   OutputGradient<TypeParam> dy;
   dy.dz = this->a_.data();

@@ -1,7 +1,7 @@
 // Brings memory that a thread reads next from main memory to the second-level cache, a few lines at
 // a time between two pieces of computation. So the memory works while the processor multiplies.
-#ifndef PUSHPULL_KERNELS_CPU_READ_AHEAD_H_
-#define PUSHPULL_KERNELS_CPU_READ_AHEAD_H_
+#ifndef PUSHPULL_KERNELS_CPU_PREFETCHER_H_
+#define PUSHPULL_KERNELS_CPU_PREFETCHER_H_
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace pushpull {
 
 // A list of pieces of memory. Plain values; serves one thread. The memory is only touched as a
 // hint, so it need not outlive the list.
-class ReadAhead {
+class Prefetcher {
  public:
   struct Piece {
     const char* begin;
@@ -62,4 +62,4 @@ class ReadAhead {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_KERNELS_CPU_READ_AHEAD_H_
+#endif  // PUSHPULL_KERNELS_CPU_PREFETCHER_H_
