@@ -251,18 +251,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoring(const Server& server
   return http;
 }
 
+// How often Serve looks for a signal and shows the progress.
+constexpr absl::Duration kServePeriod = absl::Milliseconds(200);
+
 absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   ProgressLine line(&std::cerr, clock, ProgressOptionsFor(STDERR_FILENO));
   bool draining = false;
   std::optional<absl::Status> end;
   for (;;) {
-    end = server->WaitForEnd(absl::Milliseconds(200));
+    end = server->WaitForEnd(kServePeriod);
     const bool stay = end.has_value() && end->ok() && !absl::GetFlag(FLAGS_exit_when_done);
     if (end.has_value() && !stay) break;
     if (stay && (signal.requested() || server->end_wanted())) {
       end = absl::CancelledError(signal.requested() ? "stopped by signal" : "ended by an operator");
       break;
     }
+    if (stay) clock->Sleep(kServePeriod);  // WaitForEnd does not wait after the end
     if (signal.requested() && !draining) {
       draining = true;
       LOG(INFO) << "finishing the step and publishing a checkpoint";

@@ -269,4 +269,12 @@ absl::StatusOr<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::strin
   return std::make_unique<PosixFileLock>(fd);
 }
 
+int AllocateFile(int descriptor, int64_t size_bytes) {
+  int error;
+  do {
+    error = posix_fallocate(descriptor, 0, size_bytes);
+  } while (error == EINTR);
+  return error;
+}
+
 }  // namespace pushpull

@@ -6,17 +6,17 @@ namespace pushpull {
 
 SerialExecutor::SerialExecutor() : thread_([this] { RunThread(); }) {}
 
-SerialExecutor::~SerialExecutor() {
+void SerialExecutor::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void SerialExecutor::Run(std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
-  queue_.push_back(std::move(work));
+  if (!ended_) queue_.push_back(std::move(work));
 }
 
 void SerialExecutor::RunThread() {
@@ -28,7 +28,10 @@ void SerialExecutor::RunThread() {
         return stop_ || !queue_.empty();
       };
       mutex_.Await(absl::Condition(&ready));
-      if (queue_.empty()) return;
+      if (queue_.empty()) {
+        ended_ = true;
+        return;
+      }
       work = std::move(queue_.front());
       queue_.pop_front();
     }

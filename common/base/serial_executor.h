@@ -15,13 +15,16 @@ namespace pushpull {
 class SerialExecutor {
  public:
   SerialExecutor();
-  // Blocks until every queued function has run.
-  ~SerialExecutor();
+  ~SerialExecutor() { Stop(); }
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
 
-  // Queues `work` and returns; blocks on a short lock only. The queue has no limit.
+  // Queues `work` and returns; blocks on a short lock only. The queue has no limit. Once Stop has
+  // returned, `work` is dropped.
   void Run(std::function<void()> work);
+  // Blocks until every queued function has run, and ends the thread. May be called again, but not
+  // by two threads at once.
+  void Stop();
 
  private:
   void RunThread();
@@ -29,6 +32,7 @@ class SerialExecutor {
   absl::Mutex mutex_;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // the thread runs nothing any more
   std::thread thread_;
 };
 

@@ -145,11 +145,8 @@ absl::Status TrainDir::WriteReplicas(uint32_t num_replicas) {
   return WriteFileAtomically(*files_, JoinPath(path_, kReplicasFile), CheckedLine(num_replicas));
 }
 
-absl::StatusOr<uint64_t> TrainDir::AdvanceEpoch(uint64_t at_least) {
-  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, path_));
-  const uint64_t epoch = std::max(stored, at_least) + 1;
-  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), CheckedLine(epoch)));
-  return epoch;
+absl::Status TrainDir::WriteEpoch(uint64_t epoch) {
+  return WriteFileAtomically(*files_, JoinPath(path_, kEpochFile), CheckedLine(epoch));
 }
 
 std::string NewRunId() {

@@ -40,9 +40,9 @@ class TrainDir {
   // and before this server's first checkpoint.
   void Sweep();
 
-  // Writes max(EPOCH, at_least) + 1 to EPOCH and returns it once it is on the disk. `at_least` is
-  // the newest epoch found elsewhere (manifests, mapped state). DATA_LOSS: as for ReadEpoch.
-  absl::StatusOr<uint64_t> AdvanceEpoch(uint64_t at_least);
+  // Writes EPOCH and returns when it is on the disk. After an error the file holds the old or the
+  // new number.
+  absl::Status WriteEpoch(uint64_t epoch);
 
  private:
   TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock);

@@ -10,6 +10,7 @@ namespace pushpull {
 namespace {
 
 constexpr uint32_t kMaxLastFailures = 3;
+constexpr uint32_t kMostOvertaken = 3;
 constexpr absl::Duration kPause = absl::Seconds(1);  // after the first failure
 
 }  // namespace
@@ -70,6 +71,7 @@ Followup Checkpoints::Start() {
   request.set_run_id(options_.run_id);
   request.set_epoch(job_.epoch);
   request.set_step(step_);
+  request.set_attempt(++attempts_);
   return followup::CallShards{shard_call::Snapshot{request}};
 }
 
@@ -97,7 +99,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   }
   if (!event.status.ok()) return Fail(event.status);
   phase_ = Phase::kIdle;
-  failures_in_a_row_ = 0;
+  failures_in_a_row_ = overtaken_in_a_row_ = 0;
   durable_step_ = event.step;
   durable_is_final_ = is_final_;
   last_ = job_.now;
@@ -108,7 +110,18 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   return followup::Published{};
 }
 
+Followup Checkpoints::OnCallFailed(const absl::Status& status, bool gone) {
+  // The steps were faster than the call. The checkpoint is still due, so it begins again with a
+  // newer version.
+  if (gone && !is_last_ && ++overtaken_in_a_row_ <= kMostOvertaken) {
+    Abandon();
+    return followup::None{};
+  }
+  return Fail(status);
+}
+
 Followup Checkpoints::Fail(const absl::Status& status) {
+  overtaken_in_a_row_ = 0;
   ++failures_;
   retry_at_ = job_.now + kPause * (1 << std::min<uint32_t>(failures_in_a_row_, 6));
   ++failures_in_a_row_;

@@ -42,8 +42,9 @@ class Checkpoints {
   // Takes the replies of all shards to Snapshot, and orders the publication. The manifest names the
   // devices.
   void OnReplies(std::vector<ShardReply> replies, std::vector<std::string> devices);
-  // A shard has failed to write its files.
-  Followup OnCallFailed(const absl::Status& status) { return Fail(status); }
+  // A shard has failed to write its files. `gone`: because it has applied two steps since and no
+  // longer holds the version.
+  Followup OnCallFailed(const absl::Status& status, bool gone);
   Followup OnPublished(const coordinator_event::CheckpointPublished& event);
   // Gives up the checkpoint under way, if there is one.
   void Abandon();
@@ -86,12 +87,15 @@ class Checkpoints {
   uint64_t durable_step_ = 0;
   bool durable_is_final_ = false;  // that checkpoint says that training is done
   uint64_t step_ = 0;              // of the checkpoint under way
+  uint64_t attempts_ = 0;          // checkpoints that were begun
   bool is_final_ = false;          // what that one says; set when its files are written
   bool is_last_ = false;           // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
   absl::Duration last_ = absl::ZeroDuration();  // when the newest one was published
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
+  uint32_t overtaken_in_a_row_ =
+      0;                        // failures because a version was gone, which do not count above
   uint32_t last_failures_ = 0;  // failures of the last checkpoint
   std::vector<Call> calls_;
 

@@ -129,13 +129,15 @@ void Coordinator::OnShardFailure(FanOut* fan_out, uint32_t shard, const absl::St
     return BeginEpoch(absl::StrFormat("shard %d does not know it: %s", shard, status.message()));
   }
   if (failure == Recovery::Failure::kRepeat || fan_out == &polls_) {
-    return fan_out->SetFailed(shard, job_.now);
+    return fan_out->SetFailed(shard, status, job_.now);
   }
   const absl::Status reason(status.code(), absl::StrFormat("shard %d of %d: %s", shard,
                                                            options_.tasks, status.message()));
   if (fan_out == &snapshots_) {
     snapshots_.Stop();
-    Obey(checkpoints_.OnCallFailed(reason));
+    const bool gone = GetErrorDetail(status).kind() == ps::ErrorDetail::VERSION_GONE;
+    Obey(checkpoints_.OnCallFailed(reason, gone));
+    if (steps_.is_open()) Obey(checkpoints_.StartIfDue());
   } else if (recovery_.is_recovering()) {
     Obey(recovery_.OnCallFailed(GetErrorDetail(status), reason));
   } else {

@@ -252,7 +252,10 @@ std::vector<uint32_t> Coordinator::LateReplicas(absl::Duration now) const {
 
 std::string Coordinator::WaitingFor(absl::Duration now) const {
   if (calls_.active() && now - calls_.started() >= kWorthTelling) {
-    return absl::StrFormat("shard %d of %d", calls_.FirstMissing().value_or(0), options_.tasks);
+    const uint32_t shard = calls_.FirstMissing().value_or(0);
+    const absl::Status& failure = calls_.failure(shard);
+    return absl::StrFormat("shard %d of %d%s", shard, options_.tasks,
+                           failure.ok() ? "" : absl::StrCat(" (", failure.message(), ")"));
   }
   if (!steps_.is_open() || now - steps_.opened() < kWorthTelling) return "";
   if (members_.num_replicas() == 0) return "the first clone";

@@ -44,9 +44,10 @@ void FanOut::SetReply(uint32_t shard, ShardReply reply) {
   shards_[shard].reply = std::move(reply);
 }
 
-void FanOut::SetFailed(uint32_t shard, absl::Duration now) {
+void FanOut::SetFailed(uint32_t shard, const absl::Status& status, absl::Duration now) {
   Shard& s = shards_[shard];
   s.rpc = 0;
+  s.failure = status;
   s.retry_at = now + s.pause;
   s.pause = std::min(s.pause * 2, last_retry_);
 }

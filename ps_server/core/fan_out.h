@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 #include "ps_server/core/coordinator_events.h"
@@ -31,13 +32,15 @@ class FanOut {
   std::optional<uint32_t> ShardOf(RpcId rpc) const;
   void SetReply(uint32_t shard, ShardReply reply);
   // Notes that the shard's call failed. Retry repeats it after the shard's pause.
-  void SetFailed(uint32_t shard, absl::Duration now);
+  void SetFailed(uint32_t shard, const absl::Status& status, absl::Duration now);
   bool AllReplied() const;
   // Returns the replies in shard order. Valid only when AllReplied.
   std::vector<ShardReply> replies() const;
   // Returns the first shard without a reply; started() is the time of Start.
   std::optional<uint32_t> FirstMissing() const;
   absl::Duration started() const { return started_; }
+  // Returns why the newest call of the shard that has ended failed; OK if none has.
+  const absl::Status& failure(uint32_t shard) const { return shards_[shard].failure; }
 
   // Repeats the failed calls whose pause has passed.
   void Retry(absl::Duration now, CoordinatorActions* actions);
@@ -49,6 +52,7 @@ class FanOut {
     absl::Duration retry_at = absl::InfiniteDuration();
     absl::Duration pause;
     std::optional<ShardReply> reply;
+    absl::Status failure;
   };
   void Call(uint32_t shard, CoordinatorActions* actions);
 

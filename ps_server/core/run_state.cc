@@ -17,14 +17,18 @@ std::vector<RunStateAction> RunState::Handle(const RunStateEvent& event) {
 }
 
 bool RunState::all_restored() const {
-  return std::all_of(restored_.begin(), restored_.end(), [](bool restored) { return restored; });
+  return std::all_of(adopted_.begin(), adopted_.end(), [](bool adopted) { return adopted; });
 }
 
 void RunState::On(const run_state_event::ShardRestored& event) {
-  CHECK_LT(static_cast<size_t>(event.shard), restored_.size());
-  if (restored_[event.shard]) return;  // a failover restored it again; its file has its name
-  restored_[event.shard] = true;
+  CHECK_LT(static_cast<size_t>(event.shard), adopted_.size());
+  if (adopted_[event.shard]) return;  // a failover restored it again; its file has its name
   actions_.push_back({.kind = RunStateAction::Kind::kAdoptStateFile, .shard = event.shard});
+}
+
+void RunState::On(const run_state_event::StateFileAdopted& event) {
+  CHECK_LT(static_cast<size_t>(event.shard), adopted_.size());
+  adopted_[event.shard] = true;
 }
 
 void RunState::On(const run_state_event::JobRestored&) {
@@ -35,7 +39,7 @@ void RunState::On(const run_state_event::JobRestored&) {
 }
 
 void RunState::On(const run_state_event::Ending& event) {
-  CHECK_EQ(event.newest_versions.size(), restored_.size());
+  CHECK_EQ(event.newest_versions.size(), adopted_.size());
   ended_ = true;
   std::string reason = WhyKeep(event);
   const auto kind = reason.empty() ? RunStateAction::Kind::kRemoveStateFiles

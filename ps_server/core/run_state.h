@@ -36,6 +36,10 @@ namespace run_state_event {
 struct ShardRestored {
   int shard = 0;
 };
+// kAdoptStateFile has been carried out for that shard.
+struct StateFileAdopted {
+  int shard = 0;
+};
 // In the coordinator's process only: every shard of the job is restored.
 struct JobRestored {};
 // The process is about to end, and nothing more is applied.
@@ -49,12 +53,15 @@ struct Ending {
 
 }  // namespace run_state_event
 
-using RunStateEvent = std::variant<run_state_event::ShardRestored, run_state_event::JobRestored,
-                                   run_state_event::Ending>;
+using RunStateEvent =
+    std::variant<run_state_event::ShardRestored, run_state_event::StateFileAdopted,
+                 run_state_event::JobRestored, run_state_event::Ending>;
 
 struct RunStateAction {
   enum class Kind {
-    kAdoptStateFile,  // give the new state file of `shard` its final name; set aside an old one
+    // Give the new state file of `shard` its final name, and set aside an old one. Ordered at each
+    // restore until StateFileAdopted has reported that it is done.
+    kAdoptStateFile,
     // Write pipeline.config, open an event file, remove a killed server's leftovers, and rename the
     // checkpoints that --from_checkpoint abandons.
     kWriteTrainDir,
@@ -69,23 +76,25 @@ struct RunStateAction {
 class RunState {
  public:
   // num_shards is the number of shards in this process.
-  explicit RunState(int num_shards) : restored_(num_shards, false) {}
+  explicit RunState(int num_shards) : adopted_(num_shards, false) {}
 
   // Returns the actions to carry out, in order; none after Ending.
   std::vector<RunStateAction> Handle(const RunStateEvent& event);
 
-  // Returns whether every shard of this process has been restored, so that it can answer pulls.
+  // Returns whether every shard of this process has been restored and its state file has its final
+  // name, so that the process can answer pulls.
   bool all_restored() const;
 
  private:
   void On(const run_state_event::ShardRestored& event);
+  void On(const run_state_event::StateFileAdopted& event);
   void On(const run_state_event::JobRestored& event);
   void On(const run_state_event::Ending& event);
   // Returns why the state files must stay, or an empty string if they may be removed.
   std::string WhyKeep(const run_state_event::Ending& event) const;
 
-  std::vector<bool> restored_;
-  bool written_ = false;  // kWriteTrainDir was ordered
+  std::vector<bool> adopted_;  // per shard: StateFileAdopted has come
+  bool written_ = false;       // kWriteTrainDir was ordered
   bool ended_ = false;
   std::vector<RunStateAction> actions_;  // collected while an event is handled
 };

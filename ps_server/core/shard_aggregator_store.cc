@@ -320,7 +320,8 @@ void ShardAggregator::On(const shard_event::Snapshot& event) {
   const ps::SnapshotRequest& request = event.request;
   absl::Status status = CheckIdentity(request.run_id(), request.epoch());
   const bool same = snapshot_.has_value() && snapshot_->request.epoch() == request.epoch() &&
-                    snapshot_->request.step() == request.step();
+                    snapshot_->request.step() == request.step() &&
+                    snapshot_->request.attempt() == request.attempt();
   if (status.ok() && same && !snapshot_->reply.has_value()) {
     snapshot_->callers.push_back(event.call);
     return;

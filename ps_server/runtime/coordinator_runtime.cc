@@ -34,11 +34,7 @@ CoordinatorRuntime::CoordinatorRuntime(CoordinatorOptions options, Checkpointer*
       coordinator_(std::move(options)),
       file_thread_(std::make_unique<SerialExecutor>()) {}
 
-CoordinatorRuntime::~CoordinatorRuntime() {
-  Stop();
-  // The threads of the peers post events, so the peers go while the other members still exist.
-  peers_.clear();
-}
+CoordinatorRuntime::~CoordinatorRuntime() { Stop(); }
 
 void CoordinatorRuntime::Stop() {
   {
@@ -48,6 +44,9 @@ void CoordinatorRuntime::Stop() {
   }
   if (timer_.joinable()) timer_.join();
   file_thread_.reset();  // no work is queued after stop_
+  // A thread of a peer may still carry out what an event from before stop_ has ordered: call other
+  // shards and the listener.
+  for (const auto& peer : peers_) peer->Stop();
 }
 
 void CoordinatorRuntime::Start(std::vector<std::unique_ptr<ShardPeer>> peers,

@@ -28,16 +28,21 @@ void RunFiles::AddShard(VariableStore* store) { stores_.push_back(store); }
 
 absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
   absl::MutexLock lock(&mutex_);
+  // A server that has lost its lock while it was frozen must not write here: a higher epoch would
+  // end the server that has taken over.
+  PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(*files_, train_dir_->path()));
+  if (stored >= epoch) {
+    return absl::AbortedError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored,
+                                           ", expected less than ", epoch,
+                                           "; another server has taken the folder over"));
+  }
   if (run_id_is_new_) {
     PP_RETURN_IF_ERROR(train_dir_->WriteRunId(run_id_));
     run_id_is_new_ = false;
   }
-  PP_ASSIGN_OR_RETURN(const uint64_t stored, train_dir_->AdvanceEpoch(epoch - 1));
-  persisted_epoch_ = stored;
-  if (stored == epoch) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(train_dir_->path(), "/EPOCH holds ", stored - 1,
-                                                    ", expected less than ", epoch,
-                                                    "; another server has written it"));
+  PP_RETURN_IF_ERROR(train_dir_->WriteEpoch(epoch));
+  persisted_epoch_ = epoch;
+  return absl::OkStatus();
 }
 
 absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {
@@ -53,7 +58,8 @@ absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {
 
 absl::Status RunFiles::ShardRestored(int shard) {
   absl::MutexLock lock(&mutex_);
-  return Carry(state_.Handle(run_state_event::ShardRestored{shard}));
+  PP_RETURN_IF_ERROR(Carry(state_.Handle(run_state_event::ShardRestored{shard})));
+  return Carry(state_.Handle(run_state_event::StateFileAdopted{shard}));
 }
 
 absl::Status RunFiles::JobRestored() {

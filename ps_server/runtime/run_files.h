@@ -56,15 +56,16 @@ class RunFiles {
   // of this object's methods.
   void AddShard(VariableStore* store);
 
-  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk.
-  // FAILED_PRECONDITION: EPOCH already holds this epoch or a later one, so another server has
-  // written it.
+  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk. ABORTED: EPOCH already
+  // holds this epoch or a later one, so another server has taken the folder over; no file has
+  // changed.
   absl::Status PersistEpoch(uint64_t epoch);
   // Writes the number of replicas that an operator has set, and syncs it to disk.
   // FAILED_PRECONDITION: another server has written EPOCH since the last PersistEpoch.
   absl::Status PersistReplicas(uint32_t num_replicas);
   // To be called when the store of `shard` (counted from 0 in this process) holds the version
-  // that the coordinator chose. Returns the errors of VariableStore::AdoptFile.
+  // that the coordinator chose. Returns the errors of VariableStore::AdoptFile; the next call for
+  // this shard tries again.
   absl::Status ShardRestored(int shard);
   // Writes the server's files in train_dir. To be called when all shards of the job are
   // restored. After an error some of the work may be done; each file is still either the old
@@ -76,7 +77,7 @@ class RunFiles {
   // none. Errors are logged.
   void End(std::optional<uint64_t> verified_step);
 
-  // Whether ShardRestored has been called for every shard of this process.
+  // Whether ShardRestored has succeeded for every shard of this process.
   bool all_restored() const;
   // Owned by this object; null before JobRestored.
   EventWriter* events() const;

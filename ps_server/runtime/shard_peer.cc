@@ -52,6 +52,7 @@ class LocalShardPeer final : public ShardPeer {
 
   void Close(const absl::Status& reason) override { runtime_->Close(reason); }
   absl::Status EndTask(const ps::EndTaskRequest&) override { return absl::OkStatus(); }
+  void Stop() override {}  // it has no threads
 
  private:
   ShardRuntime* const runtime_;
@@ -74,6 +75,9 @@ class RemoteShardPeer final : public ShardPeer {
     ps::EndTaskRequest addressed = request;
     addressed.set_boot_id(state.boot_id());
     return client_->EndTask(addressed, kEndTimeout).status();
+  }
+  void Stop() override {
+    for (SerialExecutor* thread : {&state_thread_, &step_thread_, &disk_thread_}) thread->Stop();
   }
 
  private:

@@ -30,6 +30,9 @@ class ShardPeer {
   // Tells a shard in another process that the job has ended. Makes one attempt, which blocks
   // for at most two seconds. For a shard in the coordinator's process it returns OK at once.
   virtual absl::Status EndTask(const ps::EndTaskRequest& request) = 0;
+  // Blocks until the peer's threads have ended, which answer the calls under way first. Later calls
+  // are dropped unanswered.
+  virtual void Stop() = 0;
 };
 
 // `runtime` must outlive the peer. A stopped runtime drops its calls unanswered
@@ -38,8 +41,7 @@ std::unique_ptr<ShardPeer> MakeLocalShardPeer(ShardRuntime* runtime);
 
 // The remote peer makes its blocking calls on three threads: one for GetState, one for Snapshot,
 // and one for the rest, so that a snapshot does not delay an apply. Its Close does nothing:
-// workers learn from the coordinator why training was stopped, and EndTask ends the process. The
-// destructor blocks until all calls are answered.
+// workers learn from the coordinator why training was stopped, and EndTask ends the process.
 std::unique_ptr<ShardPeer> MakeRemoteShardPeer(std::unique_ptr<PsClient> client);
 
 }  // namespace pushpull

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -209,7 +210,7 @@ absl::Status StateMapping::MakeFile(const StateHeader& header) {
   absl::Status status;
   if (ftruncate(fd, 0) != 0) {  // a process was killed before it adopted the file
     status = Failed("cannot empty", path, errno);
-  } else if (const int error = posix_fallocate(fd, 0, size_); error != 0) {
+  } else if (const int error = AllocateFile(fd, size_); error != 0) {
     status = Failed("no room for", path, error);
   } else {
     status = WriteAt(fd, path, &control, sizeof(control), kStateControlOffset);
@@ -241,12 +242,13 @@ absl::Status StateMapping::AdoptFile() {
     for (int i = 2; access(aside.c_str(), F_OK) == 0; ++i) {
       aside = absl::StrCat(path_, kAsideSuffix, "-", i);
     }
-    if (rename(path_.c_str(), aside.c_str()) != 0) {
+    if (rename(path_.c_str(), aside.c_str()) == 0) {
+      LOG(WARNING) << "the earlier state file is kept as " << aside << ", because " << fresh_reason_
+                   << "; `psctl state clean` removes it";
+    } else if (errno != ENOENT) {  // ENOENT: somebody has removed it meanwhile
       return Failed("cannot rename", absl::StrCat(path_, " to ", aside), errno);
     }
     close(std::exchange(other_fd_, -1));
-    LOG(WARNING) << "the earlier state file is kept as " << aside << ", because " << fresh_reason_
-                 << "; `psctl state clean` removes it";
   }
   if (rename(NewPath().c_str(), path_.c_str()) != 0) {
     return Failed("cannot rename", absl::StrCat(NewPath(), " to ", path_), errno);

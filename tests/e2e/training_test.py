@@ -1,7 +1,11 @@
 """Whole jobs as users run them, with ps_server, worker and evaluator as separate processes."""
 import json
+import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from harness import ADAM, ROOT, SYNTHETIC, EndToEndTest
@@ -134,6 +138,23 @@ class Training(EndToEndTest):
         server = self.start_server(config)
         self.assertEqual(server.wait(), 0, server.text())
         self.assertIn("step 5", server.text())
+
+    def test_server_that_stays_after_the_end_rests(self):
+        config = self.write_config(steps=5)
+        server = self.start_server(config, "run", "--exit_when_done=false")
+        worker = self.start_worker("run", 1)
+        self.assertEqual(worker.wait(), 0, worker.text())
+
+        def processor_seconds():
+            fields = pathlib.Path(f"/proc/{server.popen.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        before, start = processor_seconds(), time.monotonic()
+        time.sleep(1.5)
+        self.assertIsNone(server.popen.poll(), server.text())
+        self.assertLess(processor_seconds() - before, 0.3 * (time.monotonic() - start))
+        server.popen.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(), 143, server.text())
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 import os
 import pathlib
 import signal
+import sys
 import time
 import unittest
 
-from support import PROGRAMS, PythonJobTest, clone_processes
+from support import PROGRAMS, Process, PythonJobTest, clone_processes, environment
 
 import pushpull
 
@@ -92,6 +93,14 @@ class Supervisor(PythonJobTest):
                 self.assertNotIn("starting it again", worker.text())
                 for process in self.processes:
                     process.end()
+
+    def test_exit_code_of_a_clone_if_sigchld_was_ignored(self):
+        self.start_server(self.write_config(steps=ENDLESS))
+        worker = Process(self.folder / "ignoring.log", "/bin/sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", sys.executable,
+                         "-m", "pushpull", "worker", f"--ps={self.address('run')}", "--num_clones=1",
+                         PROGRAMS / "perceptron.py", "--fail=66", env=environment())
+        self.processes.append(worker)
+        self.assertEqual(worker.wait(), 66, worker.text())
 
     def test_codes_of_the_package(self):
         worker = self.start_python("w.log", "-m", "pushpull", "worker", f"--ps=unix:{self.folder / 'nobody'}",

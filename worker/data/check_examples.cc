@@ -11,6 +11,7 @@
 namespace pushpull {
 
 absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
+                           StoppedFn stopped,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get) {
   constexpr size_t kMaxNamed = 10;
   std::vector<Example> scratch(pool->num_threads());
@@ -19,6 +20,7 @@ absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* poo
   // Sorted by index, so that the message does not depend on the order of the threads.
   std::map<int64_t, absl::Status> first_bad;
   pool->ParallelFor(size, [&](int64_t i, int thread) {
+    if (stopped()) return;
     const absl::Status status = get(i, &scratch[thread]);
     if (status.ok()) return;
     absl::MutexLock lock(&mutex);
@@ -26,6 +28,7 @@ absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* poo
     first_bad.emplace(i, status);
     if (first_bad.size() > kMaxNamed) first_bad.erase(std::prev(first_bad.end()));
   });
+  if (stopped()) return absl::CancelledError(absl::StrCat("stopped while reading ", name));
   if (num_bad == 0) return absl::OkStatus();
   std::string message = absl::StrCat(name, ": ", num_bad, " of ", size,
                                      " images cannot be read; repair or remove them:");

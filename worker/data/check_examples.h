@@ -17,7 +17,9 @@ namespace pushpull {
 // have returned. Each thread reuses one Example. If calls fail, the error has the code of the
 // failed call with the lowest index, and its message quotes the ten failures with the lowest
 // indices: "<name>: 3 of 200 images cannot be read; ...". The order of the threads does not matter.
+// CANCELLED: `stopped` returned true, and the rest was left out.
 absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
+                           StoppedFn stopped,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get);
 
 }  // namespace pushpull

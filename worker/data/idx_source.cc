@@ -186,7 +186,7 @@ absl::Status IdxSource::Get(int64_t index, Example* example) const {
   return absl::OkStatus();
 }
 
-absl::Status IdxSource::Check(ThreadPool*) const { return absl::OkStatus(); }
+absl::Status IdxSource::Check(ThreadPool*, StoppedFn) const { return absl::OkStatus(); }
 
 SourceOrError OpenSource(const config::IdxInputReader& reader, const SourceOptions& options) {
   return IdxSource::Open(options.Path(reader.images_path()), options.Path(reader.labels_path()),

@@ -33,7 +33,8 @@ class IdxSource final : public ImageSource {
   std::vector<std::string> class_names() const override;  // "0", "1", ...
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;  // always OK: Open verified everything
+  absl::Status Check(ThreadPool* pool,
+                     StoppedFn stopped) const override;  // always OK: Open verified everything
 
  private:
   IdxSource() = default;

@@ -127,8 +127,7 @@ absl::StatusOr<std::unique_ptr<ImageCacheReader>> OpenFitting(FileSystem& files,
 
 // Reads every image, or returns early if `stopped`. The error is that of the bad image with the
 // lowest index, in whatever order the threads find them.
-absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool,
-                         absl::FunctionRef<bool()> stopped) {
+absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool, StoppedFn stopped) {
   std::vector<Example> scratch(pool->num_threads());
   absl::Mutex mutex;
   int64_t first_bad = cache.size();
@@ -261,8 +260,9 @@ absl::Status Preparation::Write(const std::string& temporary, int64_t expected_b
   absl::Mutex mutex;
   absl::Status write_status;  // guarded by mutex
   const absl::Status read_status = CheckExamples(
-      source_.size(), source_.describe(), pool_, [&](int64_t i, Example* example) -> absl::Status {
-        if (failed.load(std::memory_order_relaxed) || Stopped()) return absl::OkStatus();
+      source_.size(), source_.describe(), pool_, [this] { return Stopped(); },
+      [&](int64_t i, Example* example) -> absl::Status {
+        if (failed.load(std::memory_order_relaxed)) return absl::OkStatus();
         PP_RETURN_IF_ERROR(Decode(source_, options_, i, example));
         if (const absl::Status added = writer->Add(i, *example); !added.ok()) {
           absl::MutexLock lock(&mutex);
@@ -362,8 +362,10 @@ absl::Status CachedImageSource::Get(int64_t index, Example* example) const {
   return WithAdvice(cache_->Get(index, example));
 }
 
-absl::Status CachedImageSource::Check(ThreadPool* pool) const {
-  return WithAdvice(CheckPixels(*cache_, pool, [] { return false; }));
+absl::Status CachedImageSource::Check(ThreadPool* pool, StoppedFn stopped) const {
+  const absl::Status checked = CheckPixels(*cache_, pool, stopped);
+  if (stopped()) return absl::CancelledError("stopped while the image cache was checked");
+  return WithAdvice(checked);
 }
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageCache(FileSystem& files,

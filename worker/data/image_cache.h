@@ -84,7 +84,7 @@ class CachedImageSource final : public ImageSource {
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
  private:
   const std::unique_ptr<ImageSource> source_;

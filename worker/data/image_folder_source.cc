@@ -205,8 +205,8 @@ absl::Status ImageFolderSource::GetEncoded(int64_t index, Example* example) cons
   return absl::OkStatus();
 }
 
-absl::Status ImageFolderSource::Check(ThreadPool* pool) const {
-  return CheckExamples(size(), path_, pool,
+absl::Status ImageFolderSource::Check(ThreadPool* pool, StoppedFn stopped) const {
+  return CheckExamples(size(), path_, pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

@@ -47,7 +47,7 @@ class ImageFolderSource final : public ImageSource {
   // INVALID_ARGUMENT also for a file above 256 MiB.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   std::vector<std::string> class_names() const override { return classes_; }
 

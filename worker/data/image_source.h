@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "common/base/thread_pool.h"
@@ -59,6 +60,10 @@ struct Example {
   std::vector<Box> boxes;  // empty if the data set has no boxes
 };
 
+// Returns whether work of many images is to end early. Called from any thread.
+using StoppedFn = absl::FunctionRef<bool()>;
+inline bool NeverStopped() { return false; }
+
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
@@ -86,8 +91,8 @@ class ImageSource {
 
   // Reads and verifies all data that was not verified on opening. Blocks until done; works on the
   // pool's threads with one example per thread in memory. The error names the first bad files and
-  // gives their number.
-  virtual absl::Status Check(ThreadPool* pool) const = 0;
+  // gives their number. CANCELLED: `stopped` returned true, which is asked before each image.
+  virtual absl::Status Check(ThreadPool* pool, StoppedFn stopped) const = 0;
 };
 
 }  // namespace pushpull

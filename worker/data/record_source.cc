@@ -111,10 +111,10 @@ absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* ex
   return absl::OkStatus();
 }
 
-absl::Status RecordSource::Check(ThreadPool* pool) const {
+absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
   std::atomic<int64_t> num_issues{0};
   const absl::Status status =
-      CheckExamples(size(), describe(), pool, [&](int64_t i, Example* example) {
+      CheckExamples(size(), describe(), pool, stopped, [&](int64_t i, Example* example) {
         std::vector<std::string> issues;
         const absl::Status read = Read(i, example, &issues);
         num_issues += static_cast<int64_t>(issues.size());

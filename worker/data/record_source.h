@@ -48,7 +48,7 @@ class RecordSource final : public ImageSource {
     return ReadAndLog(index, /*keep_jpeg=*/true, example);
   }
   // Also logs how many boxes cannot be used.
-  absl::Status Check(ThreadPool* pool) const override;
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   // As Get, but logs nothing and adds a line to *issues for each box that cannot be used.
   absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const {

@@ -30,8 +30,8 @@ absl::Status SampledSource::GetEncoded(int64_t index, Example* example) const {
   return source_->GetEncoded(index * n_, example);
 }
 
-absl::Status SampledSource::Check(ThreadPool* pool) const {
-  return CheckExamples(size(), describe(), pool,
+absl::Status SampledSource::Check(ThreadPool* pool, StoppedFn stopped) const {
+  return CheckExamples(size(), describe(), pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

@@ -27,7 +27,7 @@ class SampledSource final : public ImageSource {
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
   // Reads only the examples that Get returns.
-  absl::Status Check(ThreadPool* pool) const override;
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
  private:
   const std::unique_ptr<ImageSource> source_;

@@ -174,7 +174,7 @@ class ShapeGlyphs final : public ImageSource {
     return SyntheticClassNames(num_classes_);
   }
   std::string describe() const override { return absl::StrCat(num_classes_, " drawn shapes"); }
-  absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
+  absl::Status Check(ThreadPool*, StoppedFn) const override { return absl::OkStatus(); }
 
   absl::Status Get(int64_t index, Example* example) const override {
     constexpr int kSide = 96;

@@ -38,7 +38,9 @@ class SceneSource final : public ImageSource {
   std::string describe() const override;
   // The example's label is that of its first object, or 0 if no object could be placed.
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override { return glyphs_->Check(pool); }
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override {
+    return glyphs_->Check(pool, stopped);
+  }
 
  private:
   const SceneOptions options_;

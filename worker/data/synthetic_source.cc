@@ -210,7 +210,7 @@ absl::Status SyntheticSource::Get(int64_t index, Example* example) const {
   return absl::OkStatus();
 }
 
-absl::Status SyntheticSource::Check(ThreadPool*) const { return absl::OkStatus(); }
+absl::Status SyntheticSource::Check(ThreadPool*, StoppedFn) const { return absl::OkStatus(); }
 
 namespace {
 

@@ -33,7 +33,8 @@ class SyntheticSource final : public ImageSource {
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;  // always OK: there are no files
+  absl::Status Check(ThreadPool* pool,
+                     StoppedFn stopped) const override;  // always OK: there are no files
 
  private:
   const SyntheticOptions options_;

@@ -84,8 +84,8 @@ absl::Status VocSource::GetEncoded(int64_t index, Example* example) const {
   return absl::OkStatus();
 }
 
-absl::Status VocSource::Check(ThreadPool* pool) const {
-  return CheckExamples(size(), name_, pool,
+absl::Status VocSource::Check(ThreadPool* pool, StoppedFn stopped) const {
+  return CheckExamples(size(), name_, pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

@@ -34,7 +34,7 @@ class VocSource final : public ImageSource {
   // INVALID_ARGUMENT also if the image does not have the size that its annotation gives.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool* pool) const override;
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   // Returns one line for each box that was left out: the file, the object (from 0) and the problem.
   const std::vector<std::string>& issues() const { return issues_; }

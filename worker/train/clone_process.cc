@@ -111,20 +111,21 @@ absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock
   ThreadPool pool(options.compute.threads * options.num_clones);
   const config::TrainConfig& train = config.train_config();
   const TrainingSize size = {source->size(), int64_t{train.batch_size()} * train.local_steps()};
+  std::atomic<bool> is_stopped{false};
+  stop->Add([&is_stopped] { is_stopped.store(true); });
+  const auto stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
+  absl::Status read;
   if (options.image_cache.folder.empty()) {
-    PP_RETURN_IF_ERROR(source->Check(&pool));
-    return size;
+    read = source->Check(&pool, stopped);
+  } else {
+    ImageCacheHooks hooks;
+    hooks.on_wait = on_wait;
+    hooks.stopped = stopped;
+    PosixFileSystem files;
+    read = PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks);
   }
-  std::atomic<bool> stopped{false};
-  stop->Add([&stopped] { stopped.store(true); });
-  ImageCacheHooks hooks;
-  hooks.on_wait = on_wait;
-  hooks.stopped = [&stopped] { return stopped.load(std::memory_order_relaxed); };
-  PosixFileSystem files;
-  const absl::Status prepared =
-      PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks);
   stop->Clear();
-  PP_RETURN_IF_ERROR(prepared);
+  PP_RETURN_IF_ERROR(read);
   return size;
 }
 

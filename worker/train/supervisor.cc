@@ -109,7 +109,8 @@ absl::Status Supervisor::Start(int clone) {
 void Supervisor::StartOrTryLater(int clone, int* decided) {
   const absl::Status started = Start(clone);
   if (!started.ok()) {
-    PlanRestart(clone, absl::StrCat("could not be started (", started.message(), ")"), decided);
+    states_[clone].last_death = absl::StrCat("could not be started: ", started.message());
+    PlanRestart(clone, states_[clone].last_death, decided);
   }
 }
 
@@ -246,6 +247,9 @@ std::optional<int> Supervisor::CodeOfTheEnd() const {
 }
 
 int Supervisor::Run() {
+  // A process inherits an ignored SIGCHLD from the one that started it. The kernel would then reap
+  // the clones, and nobody would learn how they ended.
+  PCHECK(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
   int decided = -1;
   for (int clone = 0; clone < options_.num_clones; ++clone) StartOrTryLater(clone, &decided);
   for (;;) {

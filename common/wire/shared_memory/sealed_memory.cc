@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -52,8 +53,7 @@ absl::StatusOr<std::unique_ptr<SealedMemory>> SealedMemory::Create(size_t size_b
   }
   std::unique_ptr<SealedMemory> memory(new SealedMemory(descriptor, size_bytes));
   // Allocates the pages now: if memory ran out on a later access, SIGBUS would kill the process.
-  if (const int error = posix_fallocate(descriptor, 0, static_cast<off_t>(size_bytes));
-      error != 0) {
+  if (const int error = AllocateFile(descriptor, static_cast<int64_t>(size_bytes)); error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no ", size_bytes, " bytes of shared memory: ", std::strerror(error)));
   }

@@ -134,6 +134,28 @@ TEST_P(FileSystemTest, AtomicWriteLeavesNoTemporary) {
   EXPECT_EQ(*files_->List(root_), std::vector<std::string>{"f"});
 }
 
+// In a container every start of a server has the same process number, and so may choose a name that
+// the start before has used.
+TEST(WriteFileAtomically, PassesOverTemporaryFilesThatAKilledProcessLeft) {
+  MemoryFileSystem files;
+  ASSERT_EQ(MakeDirectories(files, "/d"), absl::OkStatus());
+  files.SetFault(FileFault{FileFault::Kind::kCrash, 2});
+  ASSERT_FALSE(WriteFileAtomically(files, "/d/f", "lost").ok());
+  files.Reboot(Survival::kEverything, 1);
+  const std::vector<std::string> left = *files.List("/d");
+  ASSERT_EQ(left.size(), 1u);
+  const size_t number = left[0].rfind('-') + 1;
+  const int last = std::stoi(left[0].substr(number));
+  std::vector<std::string> taken;
+  for (int i = 1; i <= 3; ++i) {
+    taken.push_back("/d/" + left[0].substr(0, number) + std::to_string(last + i));
+    files.Corrupt(taken.back(), "left");
+  }
+  ASSERT_EQ(WriteFileAtomically(files, "/d/f", "new"), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(files, "/d/f"), "new");
+  for (const std::string& path : taken) EXPECT_EQ(*ReadWholeFile(files, path), "left") << path;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, FileSystemTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Posix" : "Memory"; });
 

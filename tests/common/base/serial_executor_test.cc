@@ -42,5 +42,16 @@ TEST(SerialExecutorTest, WorkMayQueueMoreWork) {
   EXPECT_TRUE(ran);
 }
 
+TEST(SerialExecutorTest, StopRunsWhatIsQueuedAndDropsWhatComesLater) {
+  SerialExecutor executor;
+  int ran = 0;
+  for (int i = 0; i < 10; ++i) executor.Run([&ran] { ++ran; });
+  executor.Stop();
+  EXPECT_EQ(ran, 10);
+  executor.Run([&ran] { ++ran; });
+  executor.Stop();
+  EXPECT_EQ(ran, 10);
+}
+
 }  // namespace
 }  // namespace pushpull

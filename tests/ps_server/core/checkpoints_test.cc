@@ -88,6 +88,31 @@ TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {
   }
 }
 
+TEST_F(CheckpointsPartTest, AVersionThatIsGoneCountsAsAFailureOnlyTheFourthTimeInARow) {
+  options_.save_checkpoints_steps = 1;
+  checkpoints_.BeginEpoch();
+  const absl::Status gone = absl::FailedPreconditionError("shard 1 is at version 3");
+  for (int times = 1; times <= 4; ++times) {
+    job_.version = times;
+    checkpoints_.Ask(times);
+    EXPECT_TRUE(Begins(checkpoints_.StartIfDue())) << "it is due at once";
+    EXPECT_TRUE(std::holds_alternative<followup::None>(checkpoints_.OnCallFailed(gone, true)));
+    EXPECT_EQ(Take<coordinator_action::AbandonCheckpoint>().size(), 1u);
+    EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().size(), times == 4 ? 4u : 0u);
+  }
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue()));
+  EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(1));
+}
+
+TEST_F(CheckpointsPartTest, ATaskThatFailsForAnotherReasonFailsTheCheckpoint) {
+  options_.save_checkpoints_steps = 1;
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+  checkpoints_.OnCallFailed(absl::ResourceExhaustedError("no space left"), false);
+  EXPECT_FALSE(Begins(checkpoints_.StartIfDue()));
+}
+
 TEST_F(CheckpointsPartTest, AReplacedServerStops) {
   checkpoints_.BeginEpoch();
   job_.version = 1;

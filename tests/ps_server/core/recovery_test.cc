@@ -179,7 +179,7 @@ TEST_F(RecoveryTest, RepeatsACallUntilTheShardAnswers) {
   EXPECT_EQ(std::get<shard_call::Apply>(calls[0].call).request.SerializeAsString(),
             first.SerializeAsString());
   Pass(absl::Seconds(12));
-  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("shard 0 of 1"));
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "shard 0 of 1 (gone)");
   Send(coordinator_event::ShardReplied{calls[0].rpc, ShardReply(ps::ApplyReply())});
   EXPECT_EQ(coordinator_->version(), 1u);
 }

@@ -14,6 +14,7 @@ namespace {
 using run_state_event::Ending;
 using run_state_event::JobRestored;
 using run_state_event::ShardRestored;
+using run_state_event::StateFileAdopted;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -49,25 +50,39 @@ TEST(RunStateTest, AServerThatEndsBeforeItHasRecoveredRemovesNothing) {
   EXPECT_THAT(Do(&fresh, Ending{{120}, 120}), ElementsAre(HasSubstr("before it has recovered")));
   RunState half(2);
   half.Handle(ShardRestored{1});
+  half.Handle(StateFileAdopted{1});
   EXPECT_THAT(Do(&half, Ending{{0, 0}, 0}), ElementsAre(HasSubstr("before it has recovered")));
 }
 
 TEST(RunStateTest, AStateFileIsAdoptedOnceWhenItsShardIsRestored) {
   RunState state(2);
   EXPECT_THAT(Do(&state, ShardRestored{1}), ElementsAre("adopt 1"));
+  EXPECT_THAT(Do(&state, StateFileAdopted{1}), IsEmpty());
   EXPECT_THAT(Do(&state, ShardRestored{1}), IsEmpty());
   EXPECT_FALSE(state.all_restored());
   EXPECT_THAT(Do(&state, ShardRestored{0}), ElementsAre("adopt 0"));
+  EXPECT_FALSE(state.all_restored());
+  EXPECT_THAT(Do(&state, StateFileAdopted{0}), IsEmpty());
   EXPECT_TRUE(state.all_restored());
   EXPECT_THAT(Do(&state, JobRestored{}), ElementsAre("write"));
   EXPECT_THAT(Do(&state, JobRestored{}), IsEmpty()) << "the job was already restored";
 }
 
+TEST(RunStateTest, AStateFileThatCouldNotBeAdoptedIsAdoptedByTheNextRestore) {
+  RunState state(1);
+  EXPECT_THAT(Do(&state, ShardRestored{0}), ElementsAre("adopt 0"));
+  EXPECT_THAT(Do(&state, ShardRestored{0}), ElementsAre("adopt 0")) << "the first one failed";
+  EXPECT_FALSE(state.all_restored());
+  EXPECT_THAT(Do(&state, Ending{{0}, 0}), ElementsAre(HasSubstr("before it has recovered")));
+}
+
 TEST(RunStateTest, RemovesStateFilesOnlyIfAVerifiedCheckpointIsAsNew) {
   const auto end = [](const Ending& ending) {
     RunState state(2);
-    state.Handle(ShardRestored{0});
-    state.Handle(ShardRestored{1});
+    for (const int shard : {0, 1}) {
+      state.Handle(ShardRestored{shard});
+      state.Handle(StateFileAdopted{shard});
+    }
     state.Handle(JobRestored{});
     return Do(&state, ending);
   };
@@ -94,7 +109,7 @@ TEST(RunStateTest, NoOrderOfEventsLosesAVersion) {
     CounterRandom random(seed, 0);
     const int shards = 1 + static_cast<int>(random.NextBelow(3));
     RunState state(shards);
-    std::vector<bool> restored(shards, false);
+    std::vector<bool> restored(shards, false), adopted(shards, false);
     bool job_restored = false;
     for (int i = 0; i < 8; ++i) {
       RunStateEvent event;
@@ -105,6 +120,12 @@ TEST(RunStateTest, NoOrderOfEventsLosesAVersion) {
           const int shard = static_cast<int>(random.NextBelow(shards));
           event = ShardRestored{shard};
           restored[shard] = true;
+          if (random.NextBelow(4) == 0) break;  // the file cannot be renamed
+          for (const RunStateAction& action : state.Handle(event)) {
+            ASSERT_EQ(action.kind, RunStateAction::Kind::kAdoptStateFile) << seed;
+          }
+          event = StateFileAdopted{shard};
+          adopted[shard] = true;
           break;
         }
         case 2:
@@ -126,7 +147,7 @@ TEST(RunStateTest, NoOrderOfEventsLosesAVersion) {
         }
         if (action.kind != RunStateAction::Kind::kRemoveStateFiles) continue;
         for (int k = 0; k < shards; ++k) {
-          ASSERT_TRUE(restored[k]) << seed;
+          ASSERT_TRUE(adopted[k]) << seed;
           const uint64_t newest = ending.newest_versions[k].value_or(0);
           ASSERT_TRUE(newest == 0 || newest <= ending.verified_step.value_or(0)) << seed;
         }

@@ -123,12 +123,13 @@ class ShardAggregatorTest : public testing::Test {
     event.request.set_exact(exact);
     return shard_->Handle(event);
   }
-  ShardActions Snapshot(uint64_t step) {
+  ShardActions Snapshot(uint64_t step, uint64_t attempt = 1) {
     shard_event::Snapshot event;
     event.call = ++call_;
     event.request.set_run_id(kRun);
     event.request.set_epoch(2);
     event.request.set_step(step);
+    event.request.set_attempt(attempt);
     return shard_->Handle(event);
   }
 

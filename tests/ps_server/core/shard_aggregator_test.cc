@@ -255,6 +255,17 @@ TEST_F(ShardAggregatorTest, ASnapshotKeepsTheBufferOfItsVersion) {
             ps::ErrorDetail::VERSION_GONE);
 }
 
+// A failed checkpoint takes the files of all shards with it.
+TEST_F(ShardAggregatorTest, AnotherAttemptOfACheckpointWritesTheFileAgain) {
+  Restored(2, 4);
+  Only<shard_action::StoreSnapshot>(Snapshot(4, 1));
+  EXPECT_TRUE(absl::IsUnavailable(Only<shard_action::ReplySnapshot>(Snapshot(4, 2)).reply.status()))
+      << "a file that is written for an earlier attempt may be removed with it";
+  shard_->Handle(shard_event::StoreSnapshotDone{ps::SnapshotReply()});
+  EXPECT_TRUE(Only<shard_action::ReplySnapshot>(Snapshot(4, 1)).reply.ok());
+  EXPECT_EQ(Only<shard_action::StoreSnapshot>(Snapshot(4, 2)).step, 4u);
+}
+
 TEST_F(ShardAggregatorTest, AClosedShardRefusesWorkers) {
   Restored(2, 4);
   EXPECT_TRUE(Pull(5).empty());

@@ -51,6 +51,31 @@ TEST(CheckpointRecoveryTest, AResumedJobMakesTheSameBits) {
   }
 }
 
+// The files of the failed attempt are gone, so every shard has to write its file again.
+TEST(CheckpointRecoveryTest, TheLastCheckpointSucceedsAfterOneFailure) {
+  for (const int tasks : {1, 2}) {
+    TestFolder folder;
+    TestServerOptions options;
+    options.tasks = tasks;
+    TestServer server(folder, options);
+    ASSERT_TRUE(server.Start().ok());
+    ASSERT_TRUE(server.Await([](const auto& status) { return status.epoch() > 0; }));
+    // Before the server publishes it looks whether another server has written EPOCH.
+    const std::string path = server.train_dir() + "/EPOCH";
+    const auto epoch = ReadWholeFile(server.files(), path);
+    ASSERT_TRUE(epoch.ok()) << epoch.status();
+    ASSERT_TRUE(WriteFileAtomically(server.files(), path, "unreadable").ok());
+    std::thread training([&server] { TrainWithClones(&server, 2); });
+    EXPECT_TRUE(server.Await([](const auto& status) { return status.checkpoint_failures() > 0; }));
+    EXPECT_TRUE(WriteFileAtomically(server.files(), path, *epoch).ok());
+    const absl::Status end = server.WaitAndClose();
+    EXPECT_TRUE(end.ok()) << end;
+    if (!end.ok()) server.Kill();
+    training.join();
+    EXPECT_FALSE(server.Checkpointed(20).empty()) << tasks << " tasks";
+  }
+}
+
 TEST(CheckpointRecoveryTest, TheLastCheckpointRecordsThatTrainingIsDone) {
   TestFolder folder;
   TestServerOptions options;

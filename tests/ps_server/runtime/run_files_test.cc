@@ -161,6 +161,7 @@ TEST_F(RunFilesTest, OneOfTwoTasksThatStartsAndStopsAloneKeepsItsState) {
      public:
       void Call(const ShardCall&, Done) override {}
       void Close(const absl::Status&) override {}
+      void Stop() override {}
       absl::Status EndTask(const ps::EndTaskRequest& request) override {
         EXPECT_TRUE(!request.has_verified_step() || request.verified_step() > 0);
         return absl::OkStatus();
@@ -315,6 +316,42 @@ TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
   EXPECT_TRUE(!steps.ok() || steps->empty());
   EXPECT_EQ(Contents(folder_.path() + "/state").size(), 1u)
       << "the state holds the only copy of the applied steps";
+}
+
+// The lock of a server that was suspended may have expired, on NFS for example.
+TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverRaisesNoEpoch) {
+  RunFiles first(&files_, 0);
+  ASSERT_TRUE(first.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(first.PersistEpoch(1).ok());
+  std::filesystem::remove(train_dir() + "/LOCK");
+  RunFiles second(&files_, 0);
+  ASSERT_TRUE(second.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(second.PersistEpoch(2).ok());
+  const std::map<std::string, std::string> before = Contents(folder_.path());
+  const absl::Status status = first.PersistEpoch(2);
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/EPOCH holds 2, expected less than 2"));
+  EXPECT_EQ(Contents(folder_.path()), before);
+}
+
+TEST_F(RunFilesTest, AStateFileThatCannotBeRenamedIsRenamedAtTheNextRestore) {
+  const JobSpec job = JobSpec::Create(MakeTinyConfig(options_.train_config), true, 1);
+  VariableStoreOptions options;
+  options.state_dir = folder_.path() + "/state";
+  options.name = "file";
+  options.owner.run_id = "0123456789abcdef";
+  auto store = VariableStore::Open(options, job.layout, job.optimizer);
+  ASSERT_TRUE(store.ok()) << store.status();
+  RunFiles run_files(&files_, 1);
+  run_files.AddShard(store->get());
+  const std::string path = options.state_dir + "/file";
+  std::filesystem::create_directory(path);
+  EXPECT_TRUE(absl::IsUnavailable(run_files.ShardRestored(0)));
+  EXPECT_FALSE(run_files.all_restored());
+  std::filesystem::remove(path);
+  EXPECT_TRUE(run_files.ShardRestored(0).ok());
+  EXPECT_TRUE(run_files.all_restored());
+  EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct CoreBugs {
   bool keep_version_after_restore = false;  // A pull returns the version before the restore.
   bool overwrite_what_is_saved = false;     // An apply does not wait for a snapshot.
   bool forget_marks_at_restore = false;     // Async: a restore loses the positions.
+  bool ignore_attempts = false;             // A file that was removed is not written again.
 
   // Bugs of the coordinator.
   bool ignore_grants_of_commits = false;  // A commit under an older grant counts.

@@ -48,7 +48,10 @@ class MutatedShard : public ShardAggregator {
   void Alter(shard_event::Pull* event) { AlterEpoch(&event->request); }
   void Alter(shard_event::MeasureNorm* event) { AlterEpoch(&event->request); }
   void Alter(shard_event::Apply* event) { AlterEpoch(&event->request); }
-  void Alter(shard_event::Snapshot* event) { AlterEpoch(&event->request); }
+  void Alter(shard_event::Snapshot* event) {
+    AlterEpoch(&event->request);
+    if (bugs_.ignore_attempts) event->request.clear_attempt();
+  }
   void Alter(shard_event::Restore* event);
   void AlterAnswer(const shard_event::FinishPush& event, ShardAction* action) const;
   void SortByArrival(std::vector<StagedContribution>* contributions) const;

@@ -47,6 +47,11 @@ std::vector<SeededBug> SeededBugs() {
       {"KeepANewerVersionAfterRestore", wait, [](SimConfig* c) { c->restore_drops_newer = false; }},
       {"OverwriteWhatIsBeingSaved", wait,
        [](SimConfig* c) { c->bugs.overwrite_what_is_saved = true; }},
+      {"SaveAFailedCheckpointOnlyOnce", wait,
+       [](SimConfig* c) {
+         c->bugs.ignore_attempts = true;
+         c->disk_failure = 0.4;
+       }},
       {"GoOnBeforeAllShardsHaveApplied", wait,
        [](SimConfig* c) { c->bugs.await_first_shard_only = true; }},
       {"LetAnEvictedCloneIn", wait, [](SimConfig* c) { c->bugs.forget_evictions = true; }},
@@ -69,7 +74,12 @@ std::vector<SeededBug> SeededBugs() {
 
       // Bugs in the choice of the version that a restarted job continues from.
       {"MixHistoriesWithTheSameNumber", async,
-       [](SimConfig* c) { c->bugs.ignore_epochs_of_versions = true; }},
+       [](SimConfig* c) {
+         c->bugs.ignore_epochs_of_versions = true;
+         // Some shards lose their memory and others keep theirs, so that the job rolls back often.
+         c->crash_at_action = 0.01;
+         c->keep_mapped_state = 0.5;
+       }},
       {"TakeTheCheckpointWithTheHighestStep", async,
        [](SimConfig* c) {
          c->newest_checkpoint_by_epoch = false;

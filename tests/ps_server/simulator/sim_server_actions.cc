@@ -158,8 +158,7 @@ void SimServer::Do(Shard* shard, const shard_action::StoreApplyAhead& action) {
 void SimServer::Do(Shard* shard, const shard_action::StoreSnapshot& action) {
   world_->RunOn(&process_, world_->Seconds(0.001, 0.2), [this, shard, action] {
     const Disk::ShardFile file = shard->store.Capture(action.step, action.marks);
-    const bool last = action.step >= world_->config().num_steps;
-    const bool fails = !last && world_->Trouble(world_->config().disk_failure);
+    const bool fails = world_->DiskFails(action.step);
     world_->RunOn(&process_, world_->Seconds(0.01, 0.5), [this, shard, action, file, fails] {
       if (fails) {
         HandleShard(shard,
@@ -315,8 +314,7 @@ void SimServer::Do(const coordinator_action::PublishCheckpoint& action) {
     return;
   }
   publishing_ = action;
-  const bool last = action.step >= world_->config().num_steps;
-  const bool fails = !last && world_->Trouble(world_->config().disk_failure);
+  const bool fails = world_->DiskFails(action.step);
   world_->RunOn(&process_, world_->Seconds(0.01, 0.2), [this, action, fails] {
     Disk& disk = world_->disk();
     publishing_.reset();

@@ -54,6 +54,7 @@ void SimServer::NoteRestored(const Shard& shard) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].get() == &shard) {
       run_state_->Handle(run_state_event::ShardRestored{static_cast<int>(i)});
+      run_state_->Handle(run_state_event::StateFileAdopted{static_cast<int>(i)});
     }
   }
 }

@@ -82,6 +82,12 @@ class World {
   bool Chance(double probability) { return random_.NextFloat() < probability; }
   // Returns true with this probability, and always false once the world is calm.
   bool Trouble(double probability) { return !calm() && Chance(probability); }
+  // Returns whether a file of the checkpoint of `step` cannot be written. Of the last step that
+  // happens twice at most, because a server gives up at the third failure.
+  bool DiskFails(uint64_t step) {
+    if (!Trouble(config_.disk_failure)) return false;
+    return step < config_.num_steps || ++last_checkpoint_failures_ <= 2;
+  }
   uint64_t NewSession() { return ++sessions_; }
   double Uniform(double low, double high) { return low + (high - low) * random_.NextFloat(); }
   absl::Duration Seconds(double low, double high) { return absl::Seconds(Uniform(low, high)); }
@@ -169,6 +175,7 @@ class World {
   Disk disk_;
   std::string violation_;
   uint64_t sessions_ = 0;
+  int last_checkpoint_failures_ = 0;
 };
 
 }  // namespace pushpull::sim

@@ -228,6 +228,20 @@ TEST_F(StateFileTest, AMismatchedFileIsUntouchedUntilItIsSetAside) {
   EXPECT_EQ(FilesIn(dir_.path()).count("state.aside-2"), 1u);
 }
 
+// The log has said that the file is not used, so somebody may remove it at any time.
+TEST_F(StateFileTest, AMismatchedFileMayBeRemovedBeforeItIsSetAside) {
+  Prepare();
+  VariableStoreOptions other = dir_.options();
+  other.owner.run_id = "fedcba9876543210";
+  {
+    const auto store = Open(other);
+    std::filesystem::remove(dir_.file());
+    FillVersion(store.get(), 5, 1, "");
+  }
+  EXPECT_EQ(FilesIn(dir_.path()).size(), 1u);
+  EXPECT_EQ(Open(other)->newest(), 5u);
+}
+
 TEST_F(StateFileTest, AStoreThatIsNotAdoptedLeavesTheFolderUnchanged) {
   Prepare();
   const std::map<std::string, std::string> before = FilesIn(dir_.path());

@@ -54,7 +54,7 @@ class FakeSource final : public ImageSource {
   int num_classes() const override { return num_classes_; }
   std::string describe() const override { return "fake"; }
   absl::Status Get(int64_t index, Example* example) const override;
-  absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
+  absl::Status Check(ThreadPool*, StoppedFn) const override { return absl::OkStatus(); }
 
   int64_t bad_index = -1;
 

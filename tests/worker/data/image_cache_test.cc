@@ -72,7 +72,7 @@ TEST(ImageCache, ReturnsTheExamplesOfTheSource) {
                 AllOf(HasSubstr("image cache " + ImageCachePath(source, options)),
                       HasSubstr(source.describe())));
     ThreadPool pool(2);
-    EXPECT_EQ((*cached)->Check(&pool), absl::OkStatus());
+    EXPECT_EQ((*cached)->Check(&pool, NeverStopped), absl::OkStatus());
   }
 }
 
@@ -169,7 +169,7 @@ TEST(ImageCache, LaterDamageNamesFileAndImage) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(path), HasSubstr("image 39 "), HasSubstr("start the worker again")));
   ThreadPool pool(2);
-  const absl::Status checked = (*cached)->Check(&pool);
+  const absl::Status checked = (*cached)->Check(&pool, NeverStopped);
   EXPECT_EQ(checked.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(checked.message()),
               AllOf(HasSubstr(path), HasSubstr(" more of 40 images")));

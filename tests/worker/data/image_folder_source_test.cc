@@ -39,7 +39,7 @@ TEST(ImageFolderSourceTest, NumbersClassesByValueAndFilesByName) {
     EXPECT_EQ(example.image.width, widths[i]);
   }
   ThreadPool pool(2);
-  EXPECT_TRUE(source.Check(&pool).ok());
+  EXPECT_TRUE(source.Check(&pool, NeverStopped).ok());
 }
 
 TEST(ImageFolderSourceTest, SortsNamesBytewiseUnlessAllAreNumbers) {
@@ -67,7 +67,7 @@ TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWithAnyNumberOfThreads) {
     auto source = ImageFolderSource::Open(folder.path(), 1);
     ASSERT_TRUE(source.ok()) << source.status();
     ThreadPool pool(threads);
-    const absl::Status status = (*source)->Check(&pool);
+    const absl::Status status = (*source)->Check(&pool, NeverStopped);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     const std::string message(status.message());
     EXPECT_THAT(message, AllOf(HasSubstr("3 of 200 images cannot be read"),
@@ -86,9 +86,21 @@ TEST(ImageFolderSourceTest, CountsManyCorruptImages) {
   auto source = ImageFolderSource::Open(folder.path(), 1);
   ASSERT_TRUE(source.ok()) << source.status();
   ThreadPool pool(2);
-  const std::string message((*source)->Check(&pool).message());
+  const std::string message((*source)->Check(&pool, NeverStopped).message());
   EXPECT_THAT(message, AllOf(HasSubstr("30 of 30"), HasSubstr("/19.png"), Not(HasSubstr("/20.png")),
                              HasSubstr("and 20 more")));
+}
+
+TEST(ImageFolderSourceTest, ACheckEndsEarlyWhenItIsStopped) {
+  const TempFolder folder;
+  for (int i = 0; i < 30; ++i) folder.Write(absl::StrCat("0/", 10 + i, ".png"), "x");
+  auto source = ImageFolderSource::Open(folder.path(), 1);
+  ASSERT_TRUE(source.ok()) << source.status();
+  ThreadPool pool(1);
+  int asked = 0;
+  const absl::Status status = (*source)->Check(&pool, [&asked] { return ++asked > 3; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << "the images are bad, but were not read";
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder.path()));
 }
 
 TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {

@@ -179,7 +179,7 @@ class CountingSource final : public ImageSource {
     ++reads;
     return inner_.Get(index, example);
   }
-  absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
+  absl::Status Check(ThreadPool*, StoppedFn) const override { return absl::OkStatus(); }
   mutable std::atomic<int64_t> reads{0};
 
  private:
@@ -291,7 +291,7 @@ class BlockingSource final : public ImageSource {
     example->image = MakeImage(8, 8, 1);
     return absl::OkStatus();
   }
-  absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
+  absl::Status Check(ThreadPool*, StoppedFn) const override { return absl::OkStatus(); }
   mutable std::atomic<bool> claimed{false};
   mutable absl::Notification entered;
   mutable absl::Notification release;

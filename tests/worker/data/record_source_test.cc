@@ -52,7 +52,7 @@ TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
   EXPECT_EQ((*source)->size(), 5);
   EXPECT_THAT((*source)->describe(), AllOf(HasSubstr("5 images, 3 classes"), HasSubstr("3 files")));
   ThreadPool pool(2);
-  EXPECT_TRUE((*source)->Check(&pool).ok());
+  EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
   std::vector<int> labels(5);
   std::vector<int> widths(5);
   pool.ParallelFor(5, [&](int64_t i) {
@@ -100,7 +100,7 @@ TEST(RecordSourceTest, DetectsEveryFlippedByte) {
     EXPECT_EQ(source.ok(), within >= 12) << i;
     absl::Status status = source.status();
     if (source.ok()) {
-      status = (*source)->Check(&pool);
+      status = (*source)->Check(&pool, NeverStopped);
       Example example;
       const int64_t bad = i < first ? 0 : 1;
       EXPECT_FALSE((*source)->Get(bad, &example).ok()) << i;
@@ -125,7 +125,7 @@ TEST(RecordSourceTest, CheckNamesBadRecordsWithAnyNumberOfThreads) {
     const auto source = Open(path);
     ASSERT_TRUE(source.ok()) << source.status();
     ThreadPool pool(threads);
-    const absl::Status status = (*source)->Check(&pool);
+    const absl::Status status = (*source)->Check(&pool, NeverStopped);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("2 of 6 images cannot be read"),
@@ -150,7 +150,7 @@ TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
   EXPECT_THAT(issues[0], AllOf(HasSubstr(absl::StrCat("record 2 of ", path)),
                                HasSubstr("(2.png) object 0: class id 3")));
   ThreadPool pool(2);
-  EXPECT_TRUE((*source)->Check(&pool).ok());
+  EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
 }
 
 TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {

@@ -60,7 +60,7 @@ TEST(SampledSourceTest, ChecksOnlyWhatItReads) {
     };
     const SampledSource sampled(std::move(source), 4);
     ThreadPool pool(2);
-    const absl::Status status = sampled.Check(&pool);
+    const absl::Status status = sampled.Check(&pool, NeverStopped);
     EXPECT_EQ(status.ok(), is_good) << status;
     if (!is_good) {
       EXPECT_THAT(

@@ -48,7 +48,7 @@ class VariedSource final : public ImageSource {
     if (change) change(example);
     return absl::OkStatus();
   }
-  absl::Status Check(ThreadPool*) const override { return absl::OkStatus(); }
+  absl::Status Check(ThreadPool*, StoppedFn) const override { return absl::OkStatus(); }
 
   mutable std::atomic<int64_t> num_gets{0};
   int64_t first_bad = int64_t{1} << 60;

@@ -119,7 +119,7 @@ TEST_F(VocSourceTest, ReadsTheSplitInOrder) {
     EXPECT_EQ(example.boxes[1].label, 0);
   }
   ThreadPool pool(2);
-  EXPECT_TRUE((*source)->Check(&pool).ok());
+  EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
 }
 
 TEST_F(VocSourceTest, LeavesUnusableBoxesOutAndNamesThem) {
@@ -157,7 +157,7 @@ TEST_F(VocSourceTest, NamesCorruptImagesAndWrongSizes) {
   const auto source = Open("train");
   ASSERT_TRUE(source.ok()) << source.status();
   ThreadPool pool(2);
-  EXPECT_THAT(std::string((*source)->Check(&pool).message()),
+  EXPECT_THAT(std::string((*source)->Check(&pool, NeverStopped).message()),
               AllOf(HasSubstr("2 of 2 images"), HasSubstr("/b.png: "),
                     HasSubstr("/a.jpg: the image is 20 x 41 (height x width), its annotation says "
                               "20 x 40")));

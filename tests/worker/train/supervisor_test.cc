@@ -80,6 +80,15 @@ TEST_F(SupervisorTest, RestartsADeadClone) {
   EXPECT_EQ(states_[0].last_death, "killed by signal 9");
 }
 
+TEST_F(SupervisorTest, NoticesTheEndOfACloneIfSigchldWasIgnored) {
+  struct sigaction before;
+  ASSERT_EQ(sigaction(SIGCHLD, nullptr, &before), 0);
+  ASSERT_NE(signal(SIGCHLD, SIG_IGN), SIG_ERR);
+  EXPECT_EQ(Run("echo x >> $DIR/starts; test $(wc -l < $DIR/starts) = 2"), 0);
+  EXPECT_EQ(Contents("starts"), "x\nx\n");
+  ASSERT_EQ(sigaction(SIGCHLD, &before, nullptr), 0);
+}
+
 // Leaves this process no more descriptors than it has, until the destructor.
 class NoMoreDescriptors {
  public:
