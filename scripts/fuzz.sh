@@ -6,7 +6,6 @@
 #   TARGET        name without _fuzz: record_io, example_codec, ... (default: all targets)
 # Corpora stay in build-fuzz/corpus and grow from run to run; inputs that fail are kept in build-fuzz/findings.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 seconds=60
 jobs=1
@@ -19,6 +18,7 @@ for argument in "$@"; do
     *) targets+=("${argument%_fuzz}") ;;
   esac
 done
+cd "$(dirname "$0")/.."
 if [ ${#targets[@]} -eq 0 ]; then
   mapfile -t targets < <(cd tests/fuzz && printf '%s\n' *_fuzz.cc | sed 's/_fuzz\.cc$//')
 fi

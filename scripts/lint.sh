@@ -4,7 +4,6 @@
 #   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
 #   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
 set -uo pipefail
-cd "$(dirname "$0")/.." || exit 1
 
 changed=0
 tidy=1
@@ -15,6 +14,7 @@ for argument in "$@"; do
     *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
+cd "$(dirname "$0")/.." || exit 1
 scripts/setup.sh || exit 1
 
 failures=0

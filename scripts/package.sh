@@ -9,7 +9,6 @@
 # tarball  the programs with the same libraries as the wheel, to be unpacked anywhere
 # context  the sources of the last commit, from which `docker build -f deploy/Dockerfile` makes an image
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 chosen=wheel,deb,tarball,context
 output=build-package/packages
@@ -17,11 +16,12 @@ jobs=$(nproc)
 for argument in "$@"; do
   case "$argument" in
     --only=*) chosen=${argument#*=} ;;
-    --output=*) output=${argument#*=} ;;
+    --output=*) output=$(realpath -m -- "${argument#*=}") ;;
     --jobs=*) jobs=${argument#*=} ;;
     *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
+cd "$(dirname "$0")/.."
 IFS=, read -ra names <<< "$chosen"
 for name in "${names[@]}"; do
   case "$name" in

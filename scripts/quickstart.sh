@@ -6,19 +6,19 @@
 #   --steps=N    number of training steps; default: the number in the pipeline config
 #   --out=DIR    folder for checkpoints, event files and logs; default: a new folder under build/quickstart
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 data=""
 steps=""
 out=""
 for argument in "$@"; do
   case "$argument" in
-    --data=*) data=${argument#*=} ;;
+    --data=*) data=$(realpath -m -- "${argument#*=}") ;;
     --steps=*) steps=${argument#*=} ;;
-    --out=*) out=${argument#*=} ;;
+    --out=*) out=$(realpath -m -- "${argument#*=}") ;;
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
+cd "$(dirname "$0")/.."
 if [ -n "$steps" ] && ! [[ "$steps" =~ ^[1-9][0-9]*$ ]]; then
   echo "quickstart: --steps: expected a number of at least 1, got \"$steps\"" >&2
   exit 64

@@ -4,7 +4,6 @@
 #   --asan, --tsan   build with this sanitizer, in build-asan or build-tsan
 #   --full           run the long forms of the tests (a hundred thousand simulator schedules)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 preset=release
 full=0
@@ -16,6 +15,7 @@ for argument in "$@"; do
     *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
+cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 cmake --preset "$preset" > /dev/null

@@ -2,13 +2,18 @@
 // which it draws too, or a classifier's most probable classes.
 // Tested by tests/e2e/detection_test.py.
 // Tested by tests/e2e/classification_test.py.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -20,6 +25,7 @@
 
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
@@ -95,19 +101,45 @@ absl::Status CheckFlags(const std::vector<std::string>& paths) {
   return CheckDeviceFlags(DeviceFromFlags());
 }
 
-// Checks that the drawings have a folder and do not overwrite each other.
+bool IsJpegName(const std::string& name) {
+  return absl::EndsWithIgnoreCase(name, ".jpg") || absl::EndsWithIgnoreCase(name, ".jpeg");
+}
+
+// Returns the path of an image's drawing in --output_dir. A JPEG image gives a JPEG, any other
+// image a PNG.
+std::string DrawingOf(const std::string& image) {
+  const std::string name = FileNameOf(image);
+  const bool keeps_name = IsJpegName(name) || absl::EndsWithIgnoreCase(name, ".png");
+  return JoinPath(absl::GetFlag(FLAGS_output_dir), keeps_name ? name : absl::StrCat(name, ".png"));
+}
+
+// Says which file a path leads to, by device and number; nullopt: none.
+using FileId = std::optional<std::pair<dev_t, ino_t>>;
+FileId FileIdOf(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return std::make_pair(info.st_dev, info.st_ino);
+}
+
+// Checks that the drawings have a folder and overwrite neither each other nor an image.
 absl::Status CheckDrawings(const std::vector<std::string>& images) {
   if (absl::GetFlag(FLAGS_output_dir).empty()) {
     return UsageError("--output_dir is missing: the folder for the drawings");
   }
-  std::map<std::string, std::string> seen;
+  std::set<FileId> files;
+  for (const std::string& image : images) files.insert(FileIdOf(image));
+  std::map<std::string, std::string> drawings;
   for (const std::string& image : images) {
-    const auto [other, is_new] = seen.emplace(FileNameOf(image), image);
+    const auto [drawing, is_new] = drawings.emplace(DrawingOf(image), image);
     if (!is_new) {
-      return UsageError(absl::StrCat("two images are called ", other->first, ", ", other->second,
-                                     " and ", image,
-                                     ": their drawings would overwrite each other; draw them with "
-                                     "two calls and another --output_dir"));
+      return UsageError(absl::StrCat("the drawings of ", drawing->second, " and ", image,
+                                     " would overwrite each other in ", drawing->first,
+                                     "; draw them with two calls and another --output_dir"));
+    }
+    const FileId replaced = FileIdOf(drawing->first);
+    if (replaced.has_value() && files.contains(replaced)) {
+      return UsageError(absl::StrCat("the drawing of ", image, " would overwrite the image ",
+                                     drawing->first, "; name another --output_dir"));
     }
   }
   return absl::OkStatus();
@@ -118,19 +150,16 @@ std::string NameOf(int label, const std::vector<std::string>& names) {
   return label < static_cast<int>(names.size()) ? names[label] : "";
 }
 
-// Writes the drawing to --output_dir and returns its path. A JPEG image gives a JPEG, any other
-// image a PNG.
+// Writes the drawing to DrawingOf(path) and returns that path.
 absl::StatusOr<std::string> WriteDrawing(FileSystem& files, const std::string& path,
                                          const Image& drawing) {
-  std::string name = FileNameOf(path);
+  const std::string target = DrawingOf(path);
   std::string encoded;
-  if (absl::EndsWithIgnoreCase(name, ".jpg") || absl::EndsWithIgnoreCase(name, ".jpeg")) {
+  if (IsJpegName(target)) {
     PP_RETURN_IF_ERROR(EncodeJpeg(drawing, 92, &encoded));
   } else {
     PP_RETURN_IF_ERROR(EncodePng(drawing, &encoded));
-    if (!absl::EndsWithIgnoreCase(name, ".png")) name += ".png";
   }
-  const std::string target = JoinPath(absl::GetFlag(FLAGS_output_dir), name);
   PP_RETURN_IF_ERROR(WriteFileAtomically(files, target, encoded));
   return target;
 }
@@ -207,9 +236,7 @@ absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::
     PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
     PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &image));
     PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, process(path, image));
-    // A file name need not be valid UTF-8.
-    std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << std::endl;
+    std::cout << JsonLine(json) << std::endl;
   }
   return absl::OkStatus();
 }

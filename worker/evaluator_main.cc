@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/cli/process_environment.h"
@@ -156,7 +157,7 @@ absl::Status RunOnDetections(const EvaluatorContext& context) {
   // An undefined metric (NaN) becomes null.
   for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
   result["examples"] = report.examples;
-  *context.results << result.dump() << std::endl;
+  *context.results << JsonLine(result) << std::endl;
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/config/validate_config.h"
@@ -152,7 +153,7 @@ absl::Status Run() {
     PP_RETURN_IF_ERROR(WriteFileAtomically(files, output, contents));
     if (format == ModelFormat::kOnnx) PP_RETURN_IF_ERROR(RemoveOldHeadsFile(files, output));
   }
-  std::cout << result.dump() << std::endl;
+  std::cout << JsonLine(result) << std::endl;
   return absl::OkStatus();
 }
 

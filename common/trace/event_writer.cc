@@ -10,6 +10,7 @@
 
 #include "common/base/record_io.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 
 namespace pushpull {
 namespace {
@@ -74,7 +75,7 @@ void EventWriter::AddScalars(int64_t step, absl::Span<const ScalarSummary> scala
   event.set_step(step);
   for (const ScalarSummary& scalar : scalars) {
     event::Summary::Value* value = event.mutable_summary()->add_value();
-    value->set_tag(scalar.tag);
+    value->set_tag(ValidUtf8(scalar.tag));
     value->set_simple_value(static_cast<float>(scalar.value));
   }
   Add(std::move(event));
@@ -85,7 +86,7 @@ void EventWriter::AddImage(int64_t step, absl::string_view tag, int height, int 
   event::Event event;
   event.set_step(step);
   event::Summary::Value* value = event.mutable_summary()->add_value();
-  value->set_tag(std::string(tag));
+  value->set_tag(ValidUtf8(tag));
   event::Summary::Image* image = value->mutable_image();
   image->set_height(height);
   image->set_width(width);

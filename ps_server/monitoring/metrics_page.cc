@@ -12,20 +12,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+
+#include "common/base/utf8.h"
 
 namespace pushpull {
 namespace {
 
 using prometheus::MetricType;
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
-
-// Returns `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD, which the
-// serializer leaves to its callers.
-std::string ValidUtf8(const std::string& text) {
-  using nlohmann::json;
-  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
-}
 
 // Collects the families of a page. A sample belongs to the family that was added last. A family
 // without samples still tells readers that the metric exists. Label values may hold any bytes.

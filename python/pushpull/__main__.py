@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Optional
@@ -58,6 +59,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code."""
     parser = _parser()
     flags = parser.parse_args(arguments)
+    # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if flags.command == "doctor":
         return doctor.main()
     if flags.num_clones < 1 or flags.num_workers < 1:

@@ -127,8 +127,6 @@ class Supervisor:
         clone kept dying. Otherwise the code of the clone that failed for good. Raises ServerFailedError if the server
         that the supervisor runs has failed.
         """
-        # A process inherits an ignored SIGCHLD from the one that started it, and then every clone seems to end with 0.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:

@@ -37,7 +37,7 @@ class Share:
     indices: list[int]
 
 
-EXAMPLE, EXAMPLES, COMPUTATION = range(3)  # what the random numbers are for, the first argument of seed_generators
+EXAMPLE, COMPUTATION = range(2)  # what the random numbers are for, the first argument of seed_generators
 
 
 def seed_generators(*numbers: int) -> None:
@@ -69,9 +69,7 @@ class Shares(torch.utils.data.Dataset[Any]):
         # A synchronous step is one batch for all replicas, so how it is divided must not change its examples.
         part = 0 if self._sync else 1 + share.replica
         fetch_all = getattr(self._dataset, "__getitems__", None)
-        if fetch_all is not None:
-            if self._seed is not None:
-                seed_generators(EXAMPLES, self._seed, share.position, share.replica)
+        if fetch_all is not None and self._seed is None:
             return self._collate(fetch_all(share.indices))
         examples = []
         for index in share.indices:

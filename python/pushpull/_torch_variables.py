@@ -224,7 +224,7 @@ def store_statistics(entries: list[Entry], old: list[torch.Tensor], into: list[t
         else:
             groups.setdefault((entry.momentum, entry.dtype), []).append(i)
     for (momentum, dtype), indices in groups.items():
-        new = torch.cat([entries[i].tensor().detach().reshape(-1) for i in indices]).to("cpu")
+        new = torch.cat([entries[i].tensor().detach().reshape(-1).to("cpu") for i in indices])
         start = torch.cat([old[i].reshape(-1) for i in indices]).to(dtype)  # what the model has computed with
         statistic = (new.double() - (1.0 - momentum) * start.double()) / momentum
         # An unchanged value is pushed as it is, because the formula would add rounding errors to it.

@@ -52,6 +52,7 @@ class LocalServer:
         self._log_path = self._folder / "ps_server.log"
         self.address = f"unix:{self._folder / 'ps'}"
         self._process: Optional[subprocess.Popen[bytes]] = None
+        self._pid = os.getpid()
         try:
             self.train_dir = pathlib.Path(train_dir) if train_dir is not None else self._folder / "train_dir"
             if isinstance(config, str) and "{" in config:
@@ -116,13 +117,16 @@ class LocalServer:
             return None
 
     def check(self) -> None:
-        """Raises ServerFailedError, with the program's output, if it has failed."""
+        """Raises ServerFailedError, with the program's output and exit code, if it has failed."""
         if self._process is None:
             raise ServerFailedError("this LocalServer is closed")
         code = self._process.poll()
         if code is not None and code != 0:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise ServerFailedError(f"ps_server {how}:\n{self.log()[-8000:]}")
+            error = ServerFailedError(f"ps_server {how}:\n{self.log()[-8000:]}")
+            if code > 0:
+                error.exit_code = code
+            raise error
 
     def revive(self) -> bool:
         """Starts the program again if a signal has killed it, and returns whether it did. Does not wait for it.
@@ -148,6 +152,8 @@ class LocalServer:
 
     def close(self) -> None:
         """Ends the server: waits for it if training has ended, else asks it to publish a checkpoint and end."""
+        if os.getpid() != self._pid:
+            return  # this process was forked: the server and its folder belong to the other one
         process, self._process = self._process, None
         if process is not None:
             try:

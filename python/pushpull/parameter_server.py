@@ -146,6 +146,7 @@ class ParameterServer:
         self._check = check
         self._stopped = False
         self._batch = _library.Batch()
+        self._returned = True  # whether the caller of next_batch has got the batch in _batch
         self._arrays: dict[int, FloatArray] = {}
         self._variables: list[Variable] = []
         self.clone = int(options.worker_id)
@@ -288,8 +289,11 @@ class ParameterServer:
         tick: called a few times a second while the clone waits.
         """
         batch = self._batch
-        while True:
-            code = self._library.pushpull_clone_next(self._handle(), POLL_MILLISECONDS, ctypes.byref(batch))
+        # An exception such as KeyboardInterrupt may have ended the call before this one after it had taken a batch.
+        while self._returned or batch.over or not batch.gradient:
+            handle = self._handle()
+            self._returned = False
+            code = self._library.pushpull_clone_next(handle, POLL_MILLISECONDS, ctypes.byref(batch))
             if code == _library.OK:
                 break
             if self._check is not None:
@@ -299,15 +303,20 @@ class ParameterServer:
             tick()
         if batch.over:
             return None
-        return RawBatch(batch.replica, batch.position, batch.version, batch.first_sample, batch.samples,
-                        self._array(batch.weights), self._array(batch.gradient))
+        raw = RawBatch(batch.replica, batch.position, batch.version, batch.first_sample, batch.samples,
+                       self._array(batch.weights), self._array(batch.gradient))
+        self._returned = True
+        return raw
 
     @property
     def last_weights(self) -> Optional[FloatArray]:
-        """The last weights that the clone has pulled, once `next_batch` has returned None. None: it has none."""
+        """A copy of the last weights that the clone has pulled, once `next_batch` has returned None.
+
+        None: the clone has pulled none.
+        """
         if not self._batch.over or not self._batch.weights:
             return None
-        return self._array(self._batch.weights)
+        return self._array(self._batch.weights).copy()
 
     @property
     def last_version(self) -> int:
@@ -330,12 +339,14 @@ class ParameterServer:
         entries = (_library.Metric * len(metrics or {}))()
         for entry, (name, value) in zip(entries, (metrics or {}).items()):
             entry.name, entry.value = name.encode(), value
+        self._returned = True
         code = self._library.pushpull_clone_finish(self._handle(), samples, loss, entries, len(entries))
         if code != _library.OK:
             raise self._fail(code)
 
     def give_up(self, message: str) -> None:
         """Gives the batch up because it cannot be computed. The clone ends."""
+        self._returned = True
         self._library.pushpull_clone_give_up(self._handle(), message.encode())
 
     def progress(self) -> Progress:

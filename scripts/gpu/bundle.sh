@@ -10,7 +10,6 @@
 #   --jobs=N              number of compiler processes; default: one per core
 # On the host: tar xzf bundle.tar.gz && cd bundle && ./check.sh
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 
 limit_mb=45  # of the archive, which is what travels
 architectures=90-real
@@ -23,11 +22,12 @@ for argument in "$@"; do
     --architectures=*) architectures=${argument#*=} ;;
     --no-cuda) cuda=OFF ;;
     --references) references=1 ;;
-    --output=*) output=${argument#*=} ;;
+    --output=*) output=$(realpath -m -- "${argument#*=}") ;;
     --jobs=*) jobs=${argument#*=} ;;
     *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
+cd "$(dirname "$0")/../.."
 
 programs=(ps_server worker evaluator make_records)
 # These programs exist only with the GPU backend.

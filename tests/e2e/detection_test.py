@@ -79,6 +79,16 @@ class Detection(EndToEndTest):
             self.assertTrue(0 <= box["ymin"] <= box["ymax"] <= 60 and 0 <= box["xmin"] <= box["xmax"] <= 80, box)
         self.assertEqual([path.suffix for path in (self.folder / "drawn").iterdir()], [".png"])
 
+        drawing = self.folder / "drawn" / "grey.pgm.png"
+        before = drawing.read_bytes()
+        for images, message in (([drawing], "would overwrite the image"),
+                                ([self.folder / "grey.pgm", drawing], "would overwrite")):
+            refused = self.start("refused.log", "detect", f"--checkpoint_dir={self.folder / 'run'}",
+                                 f"--output_dir={self.folder / 'drawn'}", *map(str, images))
+            self.assertEqual(refused.wait(), 64, refused.text())
+            self.assertIn(message, refused.text())
+        self.assertEqual(drawing.read_bytes(), before)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -124,6 +124,25 @@ class BadCases(PythonJobTest):
         trainer.push({}, samples=len(first), loss=0.0)
         self.assertEqual(next(again).position, 1)
 
+    def test_interrupted_wait_loses_no_batch(self):
+        trainer = self.trainer(self.serve())
+        library = trainer.ps._library
+
+        def interrupted(*arguments):
+            code = library.pushpull_clone_next(*arguments)
+            if code == 0:  # the interpreter raises when the function returns, as after Ctrl-C during the wait
+                raise KeyboardInterrupt
+            return code
+
+        with mock.patch.object(trainer.ps, "_library", mock.Mock(wraps=library, pushpull_clone_next=interrupted)):
+            with self.assertRaises(KeyboardInterrupt):
+                next(trainer.batches(40))
+        positions = []
+        for batch in trainer.batches(40):
+            positions.append(batch.position)
+            trainer.push({}, samples=len(batch), loss=1.0)
+        self.assertEqual(positions, [0, 1, 2, 3, 4])
+
     def test_loop_that_raises_gives_the_batch_up(self):
         server = self.serve(num_clones=1, steps=5)
         with self.assertRaisesRegex(ZeroDivisionError, "on purpose"):
@@ -195,6 +214,15 @@ class BadCases(PythonJobTest):
             self.assertRegex(results.get(), f"belongs to process {os.getpid()}, but process {process.pid}, which was "
                              "forked from it, uses it")
         trainer.push({}, samples=len(batch), loss=0.0)
+
+    def test_forked_process_leaves_the_local_server_alone(self):
+        with pushpull.LocalServer(config_text(batch=8, steps=5)) as server:
+            process = multiprocessing.get_context("fork").Process(target=server.close)
+            process.start()
+            process.join(60)
+            self.assertEqual(process.exitcode, 0)
+            self.assertTrue(server.train_dir.exists())
+            self.assertEqual(self.train(self.trainer(server)), 5)
 
     def test_two_trainers_in_one_process(self):
         server = self.serve(num_clones=2)
@@ -272,8 +300,10 @@ class BadCases(PythonJobTest):
 
     def test_bad_config_is_in_the_message(self):
         bad = config_text(optimizer=MOMENTUM.replace("0.9", "-1"))
-        with self.assertRaisesRegex(pushpull.ServerFailedError, r"exit code 65:\n(.|\n)*momentum_optimizer_value"):
+        with self.assertRaisesRegex(pushpull.ServerFailedError,
+                                    r"exit code 65:\n(.|\n)*momentum_optimizer_value") as raised:
             pushpull.LocalServer(bad)
+        self.assertEqual(raised.exception.exit_code, 65)
 
     def test_server_that_fails_right_after_it_was_seen_to_run(self):
         def start(server):

@@ -102,8 +102,11 @@ class LocalSteps(RoundsTest):
             weights = [entry[2][0] for entry in seen]  # momentum 0.9 that begins afresh, and a learning rate of 0.05
             numpy.testing.assert_allclose(weights, [1, 0.95, 0.855, 0.7195, 0.6695, 0.5745], atol=1e-6)
             self.assertEqual(ps.last_version, 2)
-            numpy.testing.assert_allclose(ps.last_weights[:4], 0.439, atol=1e-6)
+            last = ps.last_weights
             self.assertEqual(ps.progress().samples, 60)
+            ps.close()
+            numpy.testing.assert_allclose(last[:4], 0.439, atol=1e-6)
+            self.assertTrue(last.flags.owndata, "the memory of the clone ends with it")
 
 
 @unittest.skipIf(torch is None, "this Python has no torch")

@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from support import PROGRAMS, Process, PythonJobTest, clone_processes, environment
+from support import MOMENTUM, PROGRAMS, Process, PythonJobTest, clone_processes, environment
 
 import pushpull
 
@@ -94,13 +94,16 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
-    def test_exit_code_of_a_clone_if_sigchld_was_ignored(self):
+    def test_exit_codes_if_sigchld_was_ignored(self):
         self.start_server(self.write_config(steps=ENDLESS))
-        worker = Process(self.folder / "ignoring.log", "/bin/sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", sys.executable,
-                         "-m", "pushpull", "worker", f"--ps={self.address('run')}", "--num_clones=1",
-                         PROGRAMS / "perceptron.py", "--fail=66", env=environment())
-        self.processes.append(worker)
-        self.assertEqual(worker.wait(), 66, worker.text())
+        bad = self.write_config("bad.config", steps=ENDLESS, optimizer=MOMENTUM.replace("0.9", "-1"))
+        for code, flags in ((66, [f"--ps={self.address('run')}"]),
+                            (65, [f"--pipeline_config_path={bad}", f"--train_dir={self.folder / 'bad'}"])):
+            worker = Process(self.folder / f"{code}.log", "/bin/sh", "-c", "trap '' CHLD; exec \"$@\"", "sh",
+                             sys.executable, "-m", "pushpull", "worker", "--num_clones=1", *flags,
+                             PROGRAMS / "perceptron.py", "--fail=66", env=environment())
+            self.processes.append(worker)
+            self.assertEqual(worker.wait(), code, worker.text())
 
     def test_codes_of_the_package(self):
         worker = self.start_python("w.log", "-m", "pushpull", "worker", f"--ps=unix:{self.folder / 'nobody'}",

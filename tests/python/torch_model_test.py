@@ -1,4 +1,5 @@
 """What a PyTorch model may contain, and what goes wrong with one, in one process with a LocalServer."""
+import types
 import unittest
 
 from support import PythonJobTest, config_text, skip_without_torch
@@ -10,6 +11,7 @@ import torch  # noqa: E402  pylint: disable=wrong-import-position
 
 import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull.torch  # noqa: E402  pylint: disable=wrong-import-position
+from pushpull import _torch_data  # noqa: E402  pylint: disable=wrong-import-position
 
 DATA = [(torch.full((3,), float(i)) / 10, float(i % 3)) for i in range(12)]
 
@@ -260,6 +262,21 @@ class Model(PythonJobTest):
         for first, second in zip(expected, seen):
             self.assertEqual(first.indices, second.indices)
             self.assertTrue(torch.equal(first.x, second.x))
+
+    def test_augmentation_does_not_depend_on_the_division_of_a_batch(self):
+        class Noisy(torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, index):
+                return torch.rand(2) + index
+
+        job = types.SimpleNamespace(seed=5, sync=True)
+        for data in (Noisy(), torch.utils.data.Subset(Noisy(), range(8))):
+            shares = _torch_data.Shares(data, None, job, True)
+            whole = shares[_torch_data.Share(3, 0, list(range(8)))]
+            parts = [shares[_torch_data.Share(3, 0, [0, 1, 2])], shares[_torch_data.Share(3, 1, [3, 4, 5, 6, 7])]]
+            self.assertTrue(torch.equal(torch.cat(parts), whole))
 
     def test_two_trainers_in_one_process(self):
         server = self.serve(num_clones=2, steps=20)

@@ -5,11 +5,12 @@
 #            nvidia-cuda-runtime, as PyTorch for CUDA 13 does
 # Exit code: 0 if all agrees; else the compiler or the program says what differs.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 [ $# = 1 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 64; }
+nvidia=$(realpath -- "$1")
+cd "$(dirname "$0")/../.."
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
-libraries=$1/cudnn/lib:$1/cu13/lib
-g++ -std=c++20 -Wall -Wno-enum-compare -I. -I"$1/cudnn/include" -I"$1/cu13/include" -o "$program" tests/reference/vendor_api_check.cc \
-  "$1/cudnn/lib/libcudnn.so.9" "$1/cu13/lib/libcublasLt.so.13" -Wl,-rpath-link,"$libraries"
+libraries=$nvidia/cudnn/lib:$nvidia/cu13/lib
+g++ -std=c++20 -Wall -Wno-enum-compare -I. -I"$nvidia/cudnn/include" -I"$nvidia/cu13/include" -o "$program" tests/reference/vendor_api_check.cc \
+  "$nvidia/cudnn/lib/libcudnn.so.9" "$nvidia/cu13/lib/libcublasLt.so.13" -Wl,-rpath-link,"$libraries"
 LD_LIBRARY_PATH=$libraries "$program"

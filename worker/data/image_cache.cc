@@ -334,6 +334,14 @@ absl::Status Preparation::Run() {
   examined = Examine();  // another process may have built it in the meantime
   PP_RETURN_IF_ERROR(stopped());
   if (examined.ok()) return absl::OkStatus();
+  // A complete cache is given up only if it is the cache that does not fit, not if an image that it
+  // is compared with cannot be read at the moment.
+  if (files_.GetInfo(path_).ok()) {
+    Example example;
+    for (const int64_t index : SpreadIndices(source_.size(), kComparedExamples)) {
+      PP_RETURN_IF_ERROR(Decode(source_, options_, index, &example));
+    }
+  }
   if (!absl::IsNotFound(examined)) {
     LOG(WARNING) << "the image cache is built again: " << examined.message();
   }

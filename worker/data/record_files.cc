@@ -55,7 +55,14 @@ absl::StatusOr<std::vector<std::string>> ExpandGlob(const std::string& pattern) 
   PP_ASSIGN_OR_RETURN(std::vector<std::string> paths, MatchGlob(pattern));
   std::map<std::string, int> sets;
   for (const std::string& path : paths) {
-    if (auto shards = ShardsOf(path)) sets.insert(*std::move(shards));
+    const auto shards = ShardsOf(path);
+    if (!shards.has_value()) continue;
+    const auto [set, is_new] = sets.insert(*shards);
+    if (is_new || set->second == shards->second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        pattern, ": matches shards of two sets, ", set->first, "@", set->second, " and ",
+        set->first, "@", shards->second,
+        ", so images could count double; remove the set that is out of date, or name one of them"));
   }
   // A pattern that covers all shards of a set requires all of them to exist. A pattern that selects
   // some shards does not.

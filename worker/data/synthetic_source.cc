@@ -226,6 +226,13 @@ SourceOrError OpenScenes(const config::SyntheticInputReader& reader, const Sourc
     return std::make_unique<SceneSource>(scenes, MakeShapeGlyphs(options.num_classes));
   }
   PP_ASSIGN_OR_RETURN(std::unique_ptr<ImageSource> glyphs, OpenSource(reader.digits(), options));
+  Example glyph;
+  PP_RETURN_IF_ERROR(glyphs->Get(0, &glyph));
+  if (glyph.image.channels != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("synthetic_input_reader.digits: expected grey images, got ",
+                     glyph.image.channels, " channels in ", glyphs->describe()));
+  }
   return std::make_unique<SceneSource>(scenes, std::move(glyphs));
 }
 

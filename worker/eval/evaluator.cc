@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 
@@ -187,7 +188,7 @@ absl::Status Evaluator::Report(const CheckpointManifest& manifest, const Evaluat
     // An undefined metric (NaN) becomes null.
     for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
     result["examples"] = report.examples;
-    *context_.results << result.dump() << std::endl;
+    *context_.results << JsonLine(result) << std::endl;
   }
   return absl::OkStatus();
 }

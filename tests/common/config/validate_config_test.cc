@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr char kGood[] = R"(
+constexpr char kGoodConfig[] = R"(
   model {
     classifier {
       num_classes: 10
@@ -40,10 +40,10 @@ constexpr char kGood[] = R"(
   eval_input_reader { synthetic_input_reader { seed: 2 } }
 )";
 
-// Returns kGood with `patch` merged over it.
+// Returns kGoodConfig with `patch` merged over it.
 config::TrainEvalPipelineConfig Good(const std::string& patch = "") {
   config::TrainEvalPipelineConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGood, &config));
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGoodConfig, &config));
   google::protobuf::TextFormat::Parser parser;
   EXPECT_TRUE(parser.MergeFromString(patch, &config)) << patch;
   return config;

@@ -263,6 +263,19 @@ TEST(ImageCache, ReportsASmallDiskBeforeWriting) {
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
 }
 
+TEST(ImageCache, IsKeptIfAnImageCannotBeReadAtTheMoment) {
+  InMemory in;
+  const VariedSource source(kNumExamples);
+  ASSERT_EQ(Prepare(in.files, source, in.options), absl::OkStatus());
+  in.files.SetFreeBytes(1000);  // another cache would have room only in its place
+  VariedSource unreadable(kNumExamples);
+  unreadable.first_bad = 0;
+  EXPECT_TRUE(absl::IsDataLoss(Prepare(in.files, unreadable, in.options)));
+  source.num_gets = 0;
+  ASSERT_EQ(Prepare(in.files, source, in.options), absl::OkStatus());
+  EXPECT_EQ(source.num_gets, 16) << "the cache is still there";
+}
+
 TEST(ImageCache, ReportsADiskThatFillsUpWhileBuilding) {
   InMemory in;
   in.files.SetFault(FileFault{FileFault::Kind::kDiskFull, 20, false});

@@ -38,6 +38,25 @@ TEST(ImageSourceFactoryTest, OpensEachReader) {
   EXPECT_EQ((*synthetic)->size(), 5);
 }
 
+TEST(ImageSourceFactoryTest, DigitsMustBeGrey) {
+  const TempFolder folder;
+  folder.Write("grey", IdxImages(2, 2, 2));
+  folder.Write("color", Idx(0x804, {2, 2, 2, 3}, std::string(24, 'x')));
+  folder.Write("l", IdxLabels(2, 2));
+  const auto open = [&](const char* images) {
+    return Open(absl::StrCat("synthetic_input_reader { max_objects: 2 digits { images_path: '",
+                             images, "' labels_path: 'l' } }"),
+                folder.path(), 2)
+        .status();
+  };
+  EXPECT_EQ(open("grey"), absl::OkStatus());
+  const absl::Status status = open("color");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("digits: expected grey images, got 3 channels"), HasSubstr(folder.path())));
+}
+
 TEST(ImageSourceFactoryTest, ReadsOneOfNExamples) {
   const TempFolder folder;
   folder.Write("i", IdxImages(5, 2, 2));

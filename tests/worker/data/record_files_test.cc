@@ -72,6 +72,19 @@ TEST_F(RecordFilesTest, NamesMissingFiles) {
   EXPECT_THAT(*Expand({"c-0000[01]-of-00003"}), ElementsAre(Path("c-00001-of-00003")));
 }
 
+// make_records with another --shards leaves the files of the call before.
+TEST_F(RecordFilesTest, RefusesAGlobThatMatchesTwoSetsOfShards) {
+  folder_.Write("a-00000-of-00001", "");
+  for (const char* pattern : {"a-?????-of-?????", "a*"}) {
+    const absl::Status status = Error({pattern});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_THAT(
+        std::string(status.message()),
+        AllOf(HasSubstr(pattern), HasSubstr(Path("a") + "@1"), HasSubstr(Path("a") + "@2")));
+  }
+  EXPECT_THAT(*Expand({"a@1"}), ElementsAre(Path("a-00000-of-00001")));
+}
+
 TEST_F(RecordFilesTest, RefusesInvalidPaths) {
   const auto error = [](const std::string& path) {
     const absl::Status status = ExpandRecordPaths({path}).status();

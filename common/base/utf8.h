@@ -1,0 +1,22 @@
+// Text of unknown encoding for formats that hold only UTF-8: JSON, TensorBoard's event files,
+// Prometheus' metrics.
+#ifndef PUSHPULL_COMMON_BASE_UTF8_H_
+#define PUSHPULL_COMMON_BASE_UTF8_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace pushpull {
+
+// Returns `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD.
+std::string ValidUtf8(absl::string_view text);
+
+// Returns the JSON text of a value in one line. Its strings may hold any bytes, such as names of
+// files and classes; ValidUtf8 applies to them.
+std::string JsonLine(const nlohmann::ordered_json& value);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_COMMON_BASE_UTF8_H_

@@ -1,0 +1,25 @@
+#include "common/base/utf8.h"
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace pushpull {
+namespace {
+
+TEST(Utf8Test, ReplacesOnlyWhatIsNotUtf8) {
+  for (const char* text : {"", "plain", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "a\"b\\c\n"}) {
+    EXPECT_EQ(ValidUtf8(text), text);
+  }
+  EXPECT_EQ(ValidUtf8("caf\xe9"), "caf\xef\xbf\xbd");
+  EXPECT_EQ(ValidUtf8("\xff|\xc3"), "\xef\xbf\xbd|\xef\xbf\xbd");
+}
+
+TEST(Utf8Test, AJsonLineHoldsAnyBytesInKeysAndValues) {
+  nlohmann::ordered_json value;
+  value["b\xe9"] = "\xff";
+  value["a"] = 1.5;
+  EXPECT_EQ(JsonLine(value), "{\"b\xef\xbf\xbd\":\"\xef\xbf\xbd\",\"a\":1.5}");
+}
+
+}  // namespace
+}  // namespace pushpull
