@@ -94,9 +94,8 @@ class Checkpoints {
   absl::Duration last_ = absl::ZeroDuration();  // when the newest one was published
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
-  uint32_t overtaken_in_a_row_ =
-      0;                        // failures because a version was gone, which do not count above
-  uint32_t last_failures_ = 0;  // failures of the last checkpoint
+  uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone
+  uint32_t last_failures_ = 0;       // failures of the last checkpoint
   std::vector<Call> calls_;
 
   // For the status, since the server started.

@@ -4,6 +4,7 @@
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,13 +24,15 @@ struct ImageSourceOptions {
   // The kind of annotation that the model needs. With kEither no data set is refused for a missing
   // kind; a record without an image label then has label 0.
   Annotation annotation = Annotation::kEither;
+  // Asked before each record of TFRecord files, which may be millions; only while they are opened.
+  std::function<bool()> stopped = NeverStopped;
 };
 
 // Opens the data set of `reader`, a part of a valid config; with sample_1_of_n_examples above 1, it
 // has only the first of each n examples. Blocks while it reads IDX files, VOC
 // annotations or the record lengths of TFRecord files; image files are not read yet. NOT_FOUND: a
 // path does not exist. INVALID_ARGUMENT: the data do not fit the format or the model. DATA_LOSS: a
-// file is truncated or damaged.
+// file is truncated or damaged. CANCELLED: options.stopped returned true.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::InputReader& reader,
                                                              const ImageSourceOptions& options);
 

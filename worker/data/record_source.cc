@@ -30,7 +30,8 @@ absl::Status RecordError(int64_t record, const absl::Status& status) {
 RecordSource::RecordSource(RecordSourceOptions options) : options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& files,
-                                                                 RecordSourceOptions options) {
+                                                                 RecordSourceOptions options,
+                                                                 StoppedFn stopped) {
   if (options.label_map && options.label_map->num_classes() > options.num_classes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the label map's ids go up to ", options.label_map->num_classes(),
@@ -42,7 +43,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& fil
     File file;
     file.path = path;
     PP_ASSIGN_OR_RETURN(file.file, files.OpenForRead(path));
-    PP_RETURN_IF_ERROR(source->Index(std::move(file)));
+    PP_RETURN_IF_ERROR(source->Index(std::move(file), stopped));
   }
   if (source->records_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(paths.front(), paths.size() > 1 ? " ..." : "",
@@ -51,10 +52,11 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& fil
   return source;
 }
 
-absl::Status RecordSource::Index(File file) {
+absl::Status RecordSource::Index(File file, StoppedFn stopped) {
   file.first = size();
   RecordReader reader(file.file.get(), file.path);
   while (true) {
+    if (stopped()) return absl::CancelledError(absl::StrCat("stopped while opening ", file.path));
     const int64_t offset = reader.offset();
     const absl::StatusOr<bool> more = reader.Skip();
     if (!more.ok()) return RecordError(size() - file.first, more.status());
@@ -135,7 +137,7 @@ SourceOrError OpenSource(const config::TFRecordInputReader& reader, const Source
   records.num_classes = options.num_classes;
   records.annotation = options.annotation;
   PosixFileSystem files;
-  return RecordSource::Open(files, std::move(records));
+  return RecordSource::Open(files, std::move(records), options.stopped);
 }
 
 }  // namespace pushpull

@@ -32,9 +32,10 @@ class RecordSource final : public ImageSource {
   // per record. Keeps the files open. Errors as ExpandRecordPaths. DATA_LOSS: a file is damaged,
   // truncated or gzipped; the message gives the file, the record (from 0 in its file) and the
   // offset. INVALID_ARGUMENT: the files have no record at all, or the label map has more classes
-  // than num_classes.
+  // than num_classes. CANCELLED: `stopped` returned true, which is asked before each record.
   static absl::StatusOr<std::unique_ptr<RecordSource>> Open(FileSystem& files,
-                                                            RecordSourceOptions options);
+                                                            RecordSourceOptions options,
+                                                            StoppedFn stopped = NeverStopped);
 
   int64_t size() const override { return static_cast<int64_t>(records_.size()); }
   int num_classes() const override { return options_.num_classes; }
@@ -71,7 +72,7 @@ class RecordSource final : public ImageSource {
   };
 
   explicit RecordSource(RecordSourceOptions options);
-  absl::Status Index(File file);
+  absl::Status Index(File file, StoppedFn stopped);
 
   const RecordSourceOptions options_;
   std::vector<File> files_;

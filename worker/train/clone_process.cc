@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
@@ -105,27 +106,25 @@ absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock
   PP_RETURN_IF_ERROR(connected);
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
                       ConfigOfJob(session.job(), options, /*check_train_input=*/true));
+  std::atomic<bool> is_stopped{false};
+  const auto stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
+  stop->Add([&is_stopped] { is_stopped.store(true); });
+  const absl::Cleanup forget_is_stopped = [stop] { stop->Clear(); };
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
-                      OpenTrainInput(config, options.data_dir));
+                      OpenTrainInput(config, options.data_dir, stopped));
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
   const config::TrainConfig& train = config.train_config();
   const TrainingSize size = {source->size(), int64_t{train.batch_size()} * train.local_steps()};
-  std::atomic<bool> is_stopped{false};
-  stop->Add([&is_stopped] { is_stopped.store(true); });
-  const auto stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
-  absl::Status read;
   if (options.image_cache.folder.empty()) {
-    read = source->Check(&pool, stopped);
-  } else {
-    ImageCacheHooks hooks;
-    hooks.on_wait = on_wait;
-    hooks.stopped = stopped;
-    PosixFileSystem files;
-    read = PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks);
+    PP_RETURN_IF_ERROR(source->Check(&pool, stopped));
+    return size;
   }
-  stop->Clear();
-  PP_RETURN_IF_ERROR(read);
+  ImageCacheHooks hooks;
+  hooks.on_wait = on_wait;
+  hooks.stopped = stopped;
+  PosixFileSystem files;
+  PP_RETURN_IF_ERROR(PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks));
   return size;
 }
 

@@ -18,8 +18,10 @@
 namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir) {
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    std::function<bool()> stopped) {
   ImageSourceOptions options;
+  options.stopped = std::move(stopped);
   options.data_dir = data_dir;
   options.num_classes = NumClasses(config.model());
   options.annotation = config.model().has_ssd() ? Annotation::kBoxes : Annotation::kImageLabel;
@@ -57,7 +59,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
     const NetworkSourceOptions& options) {
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
   source->spec_ = BuildNetworkSpec(config.model());
-  PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir));
+  PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir, NeverStopped));
   if (!options.image_cache.folder.empty()) {
     PosixFileSystem files;
     PP_ASSIGN_OR_RETURN(source->images_,

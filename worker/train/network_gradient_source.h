@@ -3,6 +3,7 @@
 #define PUSHPULL_WORKER_TRAIN_NETWORK_GRADIENT_SOURCE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,9 +35,11 @@ struct NetworkSourceOptions {
   int input_threads = 1;  // threads that decode and prepare images
 };
 
-// Opens train_input_reader of the config. Errors as OpenImageSource.
+// Opens train_input_reader of the config. `stopped` as in ImageSourceOptions. Errors as
+// OpenImageSource.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
-    const config::TrainEvalPipelineConfig& config, const std::string& data_dir);
+    const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
+    std::function<bool()> stopped);
 
 class NetworkGradientSource final : public GradientSource {
  public:

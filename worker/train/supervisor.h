@@ -66,7 +66,7 @@ struct CloneState {
   Phase phase = Phase::kStarting;
   CloneReport report;      // the last one received
   int deaths = 0;          // processes that did not end with exit code 0
-  std::string last_death;  // "killed by signal 9", "exit code 1"
+  std::string last_death;  // "killed by signal 9", "exit code 1", "could not be started: ..."
 };
 
 // Thread rule: Run is called once, by one thread.

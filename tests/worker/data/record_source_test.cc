@@ -42,6 +42,18 @@ absl::StatusOr<std::unique_ptr<RecordSource>> Open(const std::string& path, int 
   return RecordSource::Open(files, std::move(options));
 }
 
+TEST(RecordSourceTest, OpeningEndsWhenItIsStopped) {
+  const TempFolder folder;
+  PosixFileSystem files;
+  RecordSourceOptions options;
+  options.input_paths = {folder.Write("a", Records(0, 100))};
+  int asked = 0;
+  const absl::Status status =
+      RecordSource::Open(files, options, [&asked] { return ++asked > 10; }).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_EQ(asked, 11);
+}
+
 TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
   const TempFolder folder;
   folder.Write("a-00000-of-00003", Records(0, 3));
