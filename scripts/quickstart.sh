@@ -12,9 +12,9 @@ steps=""
 out=""
 for argument in "$@"; do
   case "$argument" in
-    --data=*) data=$(realpath -m -- "${argument#*=}") ;;
+    --data=*) data=${argument#*=}; [ -z "$data" ] || data=$(realpath -m -- "$data") ;;
     --steps=*) steps=${argument#*=} ;;
-    --out=*) out=$(realpath -m -- "${argument#*=}") ;;
+    --out=*) out=${argument#*=}; [ -z "$out" ] || out=$(realpath -m -- "$out") ;;
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done

@@ -135,8 +135,9 @@ absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& 
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  absl::string_view contents);
 
-// Gives an open file this size and allocates its room. Tries again when a signal interrupts the
-// call, as happens for tmpfs on Linux 6.1. Returns 0 or an errno.
+// Allocates disk space for the first size_bytes of an open file, and extends the file to that size
+// if it is shorter. Repeats the call when a signal interrupts it (tmpfs on Linux 6.1). Returns 0 or
+// an errno.
 int AllocateFile(int descriptor, int64_t size_bytes);
 
 // Creates the folder and its missing parents. OK if the folder exists. FAILED_PRECONDITION: the

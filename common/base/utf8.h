@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// Returns `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD.
+// Returns `text` with every sequence of bytes that is not valid UTF-8 replaced by U+FFFD.
 std::string ValidUtf8(absl::string_view text);
 
 // Returns the JSON text of a value in one line. Its strings may hold any bytes, such as names of

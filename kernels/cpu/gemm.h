@@ -1,6 +1,6 @@
 // The two register-tiled matrix products that all dense operators use. They are compiled for every
-// instruction set, and ChosenCpuIsa() selects one at run time. Instruction sets with fused
-// multiply-adds give the same bits, because each number of the result is one chain of multiply-adds
+// instruction set, and ChosenCpuIsa() selects one at run time. AVX2 and AVX-512 give the same bits
+// (NEON: see HasFusedMultiplyAdd), because each number of the result is one chain of multiply-adds
 // in a fixed order. Operands are packed in panels (kernels/cpu/panels.h). Thread-safe functions
 // that change nothing but c.
 //

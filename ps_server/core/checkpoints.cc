@@ -113,7 +113,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
 Followup Checkpoints::OnCallFailed(const absl::Status& status, bool gone) {
   // The steps were faster than the call. The checkpoint is still due, so it begins again with a
   // newer version.
-  if (gone && !is_last_ && ++overtaken_in_a_row_ <= kMostOvertaken) {
+  if (gone && step_ != job_.version && ++overtaken_in_a_row_ <= kMostOvertaken) {
     Abandon();
     return followup::None{};
   }

@@ -42,8 +42,8 @@ class Checkpoints {
   // Takes the replies of all shards to Snapshot, and orders the publication. The manifest names the
   // devices.
   void OnReplies(std::vector<ShardReply> replies, std::vector<std::string> devices);
-  // A shard has failed to write its files. `gone`: because it has applied two steps since and no
-  // longer holds the version.
+  // A shard could not save its version. `gone`: it no longer holds the version, because it has
+  // begun the second step after it.
   Followup OnCallFailed(const absl::Status& status, bool gone);
   Followup OnPublished(const coordinator_event::CheckpointPublished& event);
   // Gives up the checkpoint under way, if there is one.

@@ -44,8 +44,8 @@ void CoordinatorRuntime::Stop() {
   }
   if (timer_.joinable()) timer_.join();
   file_thread_.reset();  // no work is queued after stop_
-  // A thread of a peer may still carry out what an event from before stop_ has ordered: call other
-  // shards and the listener.
+  // A peer's thread may still be carrying out actions of an event that came before stop_: calls to
+  // other shards and to the listener. So these threads end here, while those exist.
   for (const auto& peer : peers_) peer->Stop();
 }
 
@@ -267,7 +267,12 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       },
       [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_replicas());
-        answers->push_back([this, a = std::move(a)] { CallShard(a); });
+        if (std::holds_alternative<shard_call::Snapshot>(a.call)) {
+          // After the file thread has removed what an abandoned attempt left in the same folder.
+          file_thread_->Run([this, a = std::move(a)] { CallShard(a); });
+        } else {
+          answers->push_back([this, a = std::move(a)] { CallShard(a); });
+        }
       },
       [&](act::PublishCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         file_thread_->Run([this, a = std::move(a), replicas = coordinator_.num_replicas()] {

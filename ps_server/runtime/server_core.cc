@@ -113,6 +113,7 @@ absl::Status ServerCore::OpenShard(int shard) {
   run_files_.AddShard(variables.get());
   auto on_restored = [this, index = shard - options_.first_task] {
     const absl::Status adopted = run_files_.ShardRestored(index);
+    LOG_IF(WARNING, !adopted.ok()) << adopted.message();
     if (adopted.ok()) options_.on_restored();
     return adopted;
   };

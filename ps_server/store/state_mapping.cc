@@ -31,6 +31,16 @@ absl::Status Failed(absl::string_view what, const std::string& path, int error) 
   return absl::UnavailableError(absl::StrCat(what, " ", path, ": ", std::strerror(error)));
 }
 
+// For the renaming of a state file: UNAVAILABLE may be cured by waiting, FAILED_PRECONDITION not.
+absl::Status RenameFailed(const std::string& from, const std::string& to, int error) {
+  const absl::Status status =
+      Failed("cannot rename", absl::StrCat("state file ", from, " to ", to), error);
+  for (const int lasting : {EISDIR, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EROFS}) {
+    if (error == lasting) return absl::FailedPreconditionError(status.message());
+  }
+  return status;
+}
+
 absl::Status WriteAt(int fd, const std::string& path, const void* data, size_t size, off_t offset) {
   const ssize_t written = pwrite(fd, data, size, offset);
   if (written == static_cast<ssize_t>(size)) return absl::OkStatus();
@@ -246,12 +256,12 @@ absl::Status StateMapping::AdoptFile() {
       LOG(WARNING) << "the earlier state file is kept as " << aside << ", because " << fresh_reason_
                    << "; `psctl state clean` removes it";
     } else if (errno != ENOENT) {  // ENOENT: somebody has removed it meanwhile
-      return Failed("cannot rename", absl::StrCat(path_, " to ", aside), errno);
+      return RenameFailed(path_, aside, errno);
     }
     close(std::exchange(other_fd_, -1));
   }
   if (rename(NewPath().c_str(), path_.c_str()) != 0) {
-    return Failed("cannot rename", absl::StrCat(NewPath(), " to ", path_), errno);
+    return RenameFailed(NewPath(), path_, errno);
   }
   is_new_ = false;
   return absl::OkStatus();

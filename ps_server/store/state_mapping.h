@@ -63,7 +63,8 @@ class StateMapping {
 
   // Gives a new file its final name. A file that had the name is renamed beside it, which is
   // logged. Does nothing if the file was taken over or the memory is anonymous. After an error the
-  // contents are safe in <name>.new, but the next process does not find them.
+  // contents are safe in <name>.new, but the next process does not find them; AdoptFile may be
+  // called again. FAILED_PRECONDITION: it will fail again until somebody removes the cause.
   absl::Status AdoptFile();
 
   // Unlinks the file; the mapping stays. A file that was set aside stays too. OK if there is none.

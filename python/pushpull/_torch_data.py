@@ -75,7 +75,7 @@ class Shares(torch.utils.data.Dataset[Any]):
         for index in share.indices:
             if self._seed is not None:
                 seed_generators(EXAMPLE, self._seed, share.position, part, index)
-            examples.append(self._dataset[index])
+            examples += fetch_all([index]) if fetch_all is not None else [self._dataset[index]]
         return self._collate(examples)
 
 

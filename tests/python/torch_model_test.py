@@ -271,8 +271,15 @@ class Model(PythonJobTest):
             def __getitem__(self, index):
                 return torch.rand(2) + index
 
+        class NoisyBatches:
+            def __len__(self):
+                return 8
+
+            def __getitems__(self, indices):
+                return [torch.rand(2) + index for index in indices]
+
         job = types.SimpleNamespace(seed=5, sync=True)
-        for data in (Noisy(), torch.utils.data.Subset(Noisy(), range(8))):
+        for data in (Noisy(), torch.utils.data.Subset(Noisy(), range(8)), NoisyBatches()):
             shares = _torch_data.Shares(data, None, job, True)
             whole = shares[_torch_data.Share(3, 0, list(range(8)))]
             parts = [shares[_torch_data.Share(3, 0, [0, 1, 2])], shares[_torch_data.Share(3, 1, [3, 4, 5, 6, 7])]]

@@ -334,8 +334,8 @@ absl::Status Preparation::Run() {
   examined = Examine();  // another process may have built it in the meantime
   PP_RETURN_IF_ERROR(stopped());
   if (examined.ok()) return absl::OkStatus();
-  // A complete cache is given up only if it is the cache that does not fit, not if an image that it
-  // is compared with cannot be read at the moment.
+  // A complete cache is built again only if the cache is at fault. If an image that it is compared
+  // with cannot be read now, the cache stays.
   if (files_.GetInfo(path_).ok()) {
     Example example;
     for (const int64_t index : SpreadIndices(source_.size(), kComparedExamples)) {

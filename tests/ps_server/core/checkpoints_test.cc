@@ -93,15 +93,30 @@ TEST_F(CheckpointsPartTest, AVersionThatIsGoneCountsAsAFailureOnlyTheFourthTimeI
   checkpoints_.BeginEpoch();
   const absl::Status gone = absl::FailedPreconditionError("shard 1 is at version 3");
   for (int times = 1; times <= 4; ++times) {
-    job_.version = times;
+    job_.version = 2 * times;
     checkpoints_.Ask(times);
     EXPECT_TRUE(Begins(checkpoints_.StartIfDue())) << "it is due at once";
+    job_.version = 2 * times + 1;
     EXPECT_TRUE(std::holds_alternative<followup::None>(checkpoints_.OnCallFailed(gone, true)));
     EXPECT_EQ(Take<coordinator_action::AbandonCheckpoint>().size(), 1u);
     EXPECT_EQ(Take<coordinator_action::ReplyCheckpoint>().size(), times == 4 ? 4u : 0u);
   }
   EXPECT_FALSE(Begins(checkpoints_.StartIfDue()));
   EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(1));
+}
+
+TEST_F(CheckpointsPartTest, TheLastCheckpointDoesNotWaitForOneThatWasOvertaken) {
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  checkpoints_.Ask(5);
+  EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+  job_.version = 3;
+  checkpoints_.BeginLast();
+  const absl::Status gone = absl::FailedPreconditionError("shard 1 is at version 3");
+  EXPECT_TRUE(std::holds_alternative<followup::None>(checkpoints_.OnCallFailed(gone, true)));
+  EXPECT_TRUE(Take<coordinator_action::ReplyCheckpoint>().empty());
+  EXPECT_LE(checkpoints_.NextWakeup(), job_.now);
+  EXPECT_TRUE(Begins(checkpoints_.StartLastIfDue()));
 }
 
 TEST_F(CheckpointsPartTest, ATaskThatFailsForAnotherReasonFailsTheCheckpoint) {

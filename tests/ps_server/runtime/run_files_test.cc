@@ -346,7 +346,9 @@ TEST_F(RunFilesTest, AStateFileThatCannotBeRenamedIsRenamedAtTheNextRestore) {
   run_files.AddShard(store->get());
   const std::string path = options.state_dir + "/file";
   std::filesystem::create_directory(path);
-  EXPECT_TRUE(absl::IsUnavailable(run_files.ShardRestored(0)));
+  const absl::Status failed = run_files.ShardRestored(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(failed)) << failed;
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("file.new to " + path));
   EXPECT_FALSE(run_files.all_restored());
   std::filesystem::remove(path);
   EXPECT_TRUE(run_files.ShardRestored(0).ok());
