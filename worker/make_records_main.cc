@@ -20,6 +20,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_pool.h"
+#include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/cli/progress_line.h"
@@ -123,7 +124,7 @@ void Print(const RecordSummary& summary, const std::string& label_map) {
                                    {"bad_boxes", summary.num_bad_boxes}};
   if (!summary.files.empty()) result["files"] = summary.files;
   if (!label_map.empty()) result["label_map"] = label_map;
-  std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  std::cout << JsonLine(result) << std::endl;
 }
 
 std::string Count(const RecordSummary& summary) {

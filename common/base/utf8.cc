@@ -3,14 +3,21 @@
 #include "nlohmann/json.hpp"
 
 namespace pushpull {
+namespace {
+
+// dump() throws on text that is not UTF-8 unless it has an error handler.
+template <typename Json>
+std::string Line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
 
 std::string ValidUtf8(absl::string_view text) {
-  using nlohmann::json;
-  return json::parse(json(std::string(text)).dump(-1, ' ', false, json::error_handler_t::replace));
+  return nlohmann::json::parse(JsonLine(nlohmann::json(std::string(text))));
 }
 
-std::string JsonLine(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
+std::string JsonLine(const nlohmann::json& value) { return Line(value); }
+std::string JsonLine(const nlohmann::ordered_json& value) { return Line(value); }
 
 }  // namespace pushpull

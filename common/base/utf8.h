@@ -15,6 +15,7 @@ std::string ValidUtf8(absl::string_view text);
 
 // Returns the JSON text of a value in one line. Its strings may hold any bytes, such as names of
 // files and classes; ValidUtf8 applies to them.
+std::string JsonLine(const nlohmann::json& value);
 std::string JsonLine(const nlohmann::ordered_json& value);
 
 }  // namespace pushpull

@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
@@ -108,9 +109,8 @@ absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(
 absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_directory,
                                  const BestCheckpoint& best) {
   const nlohmann::json body = {{"step", best.step}, {"metric", best.metric}, {"value", best.value}};
-  return WriteFileAtomically(
-      files, JoinPath(eval_directory, kBestCheckpointFile),
-      body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return WriteFileAtomically(files, JoinPath(eval_directory, kBestCheckpointFile),
+                             JsonLine(body) + "\n");
 }
 
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,

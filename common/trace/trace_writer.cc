@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 
 namespace pushpull {
 namespace {
@@ -20,10 +21,7 @@ constexpr size_t kFlushBytes = size_t{256} << 10;
 // restarted on another host.
 constexpr int64_t kOtherClockNanoseconds = 1'000'000'000;
 
-std::string Quoted(absl::string_view text) {
-  return nlohmann::json(std::string(text))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string Quoted(absl::string_view text) { return JsonLine(nlohmann::json(std::string(text))); }
 
 // The format counts in microseconds and allows fractions.
 std::string Microseconds(int64_t nanoseconds) {

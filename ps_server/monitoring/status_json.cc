@@ -9,6 +9,8 @@
 #include "absl/strings/escaping.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/utf8.h"
+
 namespace pushpull {
 namespace {
 
@@ -189,8 +191,7 @@ std::string StatusJson(const MonitoringSnapshot& snapshot) {
     result["shards"].push_back(ShardJson(traffic));
   }
   if (snapshot.is_coordinator) AddJob(snapshot, &result);
-  // dump() throws on invalid UTF-8 unless it has an error handler.
-  return result.dump(-1, ' ', false, json::error_handler_t::replace);
+  return JsonLine(result);
 }
 
 }  // namespace pushpull

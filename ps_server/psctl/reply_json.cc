@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/utf8.h"
+
 namespace pushpull {
 
 absl::StatusOr<std::string> ReplyToJson(const google::protobuf::Message& reply) {
@@ -27,7 +29,7 @@ absl::StatusOr<std::string> ReplyToJson(const google::protobuf::Message& reply) 
     absl::Base64Unescape(json["run_id"].get<std::string>(), &bytes);
     json["run_id"] = absl::BytesToHexString(bytes);
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return JsonLine(json) + "\n";
 }
 
 }  // namespace pushpull

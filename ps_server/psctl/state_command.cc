@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "ps_server/store/state_folder.h"
 
 namespace pushpull {
@@ -59,7 +60,7 @@ std::string Json(const std::vector<StateFileInfo>& files) {
     if (info.newest_version.has_value()) file["newest_version"] = *info.newest_version;
     array.push_back(std::move(file));
   }
-  return array.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return JsonLine(array) + "\n";
 }
 
 // OK: every name is a file of the folder that no process uses.

@@ -81,8 +81,11 @@ class Detection(EndToEndTest):
 
         drawing = self.folder / "drawn" / "grey.pgm.png"
         before = drawing.read_bytes()
+        (self.folder / "other").mkdir()
+        same_name = self.folder / "other" / "grey.pgm"
+        same_name.write_bytes((self.folder / "grey.pgm").read_bytes())
         for images, message in (([drawing], "would overwrite the image"),
-                                ([self.folder / "grey.pgm", drawing], "would overwrite")):
+                                ([self.folder / "grey.pgm", same_name], "would overwrite each other")):
             refused = self.start("refused.log", "detect", f"--checkpoint_dir={self.folder / 'run'}",
                                  f"--output_dir={self.folder / 'drawn'}", *map(str, images))
             self.assertEqual(refused.wait(), 64, refused.text())

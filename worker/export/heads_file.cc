@@ -6,6 +6,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/utf8.h"
 #include "kernels/detection/anchors.h"
 #include "worker/export/onnx_model.h"
 
@@ -90,8 +91,7 @@ std::string EncodeHeadsFile(const InferenceModel& model,
                {"num_classes", network.num_classes}};
   if (!class_names.empty()) json["class_names"] = class_names;
   if (network.detection.has_value()) AddDetection(*network.detection, &json);
-  // A class name need not be valid UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonLine(json) + "\n";
 }
 
 }  // namespace pushpull
