@@ -23,6 +23,8 @@ struct ParameterType<Bfloat16> {
 template <typename T>
 using ParameterOf = typename ParameterType<T>::type;
 
+// The activations that a layer computes together with its convolution. The others are nodes of the
+// graph (op::Activation in common/model/operators.h).
 enum class Activation { kNone, kRelu, kRelu6 };
 
 // kBatch: mean and variance were computed from this batch, so gradients flow through them. kFrozen:

@@ -62,8 +62,8 @@ ABSL_FLAG(std::string, sync, "",
           "arrival; default: sync_replicas of the config");
 ABSL_FLAG(
     int, num_replicas, 0,
-    "Number of clones of all workers together, in sync mode; 0: as the first worker announces. Has "
-    "no effect once psctl scale has set the number in this run");
+    "Number of clones of all workers together; 0: as the first clone announces. Has no effect once "
+    "psctl scale has set the number in this run");
 ABSL_FLAG(std::string, state_dir, "auto",
           "Folder for memory-mapped variables, which outlive a killed server; auto: "
           "/dev/shm/pushpull-UID, which only this user can read; empty: anonymous memory");
@@ -101,9 +101,10 @@ ABSL_FLAG(
     "can connect can read loss, speed and host names of clones, without TLS or a password, but "
     "cannot change anything");
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
-ABSL_FLAG(
-    absl::Duration, lease, pushpull::ServerOptions().lease,
-    "A clone that is silent for this long loses its replica to another clone until it comes back");
+ABSL_FLAG(absl::Duration, lease, pushpull::ServerOptions().lease,
+          "Synchronous mode: a clone that is silent for this long loses its replica to another "
+          "clone until "
+          "it comes back");
 
 namespace pushpull {
 namespace {

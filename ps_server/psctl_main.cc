@@ -27,7 +27,8 @@ ABSL_FLAG(
     "Output format: text, or json (proto3 JSON with the field names of parameter_server.proto)");
 ABSL_FLAG(
     absl::Duration, timeout, absl::Seconds(10),
-    "How long to wait for the answer; checkpoint waits until the checkpoint is written to disk");
+    "How long to wait for the answer. checkpoint fails after this time even if the checkpoint is "
+    "still being written");
 ABSL_FLAG(int, worker_id, -1, "evict: id of the clone, as psctl status shows it");
 ABSL_FLAG(
     std::string, state_dir, "",
@@ -77,19 +78,7 @@ absl::Status RunPsctl(const MainArguments& arguments) {
 
 int main(int argc, char** argv) {
   pushpull::MainOptions options;
-  options.usage =
-      "psctl [flags] COMMAND\n"
-      "  status       the job, its step, for whom it waits, and its clones\n"
-      "  checkpoint   publishes a checkpoint of what is applied now, and waits for it\n"
-      "  drain        ends the server as SIGTERM does: it publishes a checkpoint and exits with "
-      "143\n"
-      "  evict K      takes clone K out of the job while this server runs: others get its "
-      "replicas\n"
-      "  scale N      divides the batch of a synchronous job over N replicas from the next step "
-      "on\n"
-      "  state list   the mapped state on this machine, and which of it is still of use\n"
-      "  state clean [FILE...]  removes mapped state that no ps_server will use, and the files "
-      "named";
+  options.usage = pushpull::PsctlUsage();
   options.takes_arguments = true;
   return pushpull::FinishMain(pushpull::RunPsctl(pushpull::InitMain(argc, argv, options)));
 }

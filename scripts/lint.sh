@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Checks format, file sizes, layers, retired words, that each source has a test, and shell scripts; runs clang-tidy.
+# Installs the packages that are missing first.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
 #   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
 #   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
@@ -11,7 +12,7 @@ for argument in "$@"; do
   case "$argument" in
     --changed) changed=1 ;;
     --no-tidy) tidy=0 ;;
-    *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 64 ;;
+    *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
 cd "$(dirname "$0")/.." || exit 1

@@ -4,6 +4,10 @@
 # emulator; ARM's libraries go into build-arm64/sysroot, so the system's own packages stay as they are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [[ ${1:-} == -* ]]; then
+  sed -n '2,4s/^# \{0,1\}//p' "$0"
+  exit 64
+fi
 build="build-arm64"
 sysroot=$PWD/$build/sysroot
 filter=${1:-*}

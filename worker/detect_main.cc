@@ -40,7 +40,8 @@
 #include "worker/eval/draw_boxes.h"
 #include "worker/eval/image_classifier.h"
 
-ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(std::string, output_dir, "",
           "detectors: folder for the drawings; created if it does not exist");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
@@ -52,8 +53,10 @@ ABSL_FLAG(int, top_k, 5, "classifiers: print this many classes per image, most p
 ABSL_FLAG(std::string, label_map, "",
           "names of the classes; default: label_map_path of the config's eval_input_reader, or the "
           "names of the class folders that it reads");
-ABSL_FLAG(std::string, data_dir, "",
-          "folder that relative paths of the config begin in, to look for the names there");
+ABSL_FLAG(
+    std::string, data_dir, "",
+    "folder that relative paths of the pipeline config begin in: those of the label map and of "
+    "the class folders");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
 ABSL_FLAG(std::string, device, "",

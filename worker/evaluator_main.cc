@@ -31,7 +31,8 @@
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
 
-ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server, where checkpoints appear");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(std::string, eval_dir, "",
           "where event files and best_checkpoint are written; default: eval in checkpoint_dir. The "
           "server looks for best_checkpoint only in the default folder, to keep that checkpoint");
@@ -58,7 +59,7 @@ ABSL_FLAG(
     "or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM neon. The "
     "results have the same bits with each but sse4");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
-ABSL_FLAG(std::string, data_dir, "", "prepended to relative input paths in the config");
+ABSL_FLAG(std::string, data_dir, "", "folder that relative paths of the pipeline config begin in");
 ABSL_FLAG(int, wait_secs, 600,
           "how long to wait for checkpoint_dir and pipeline.config to appear, and with --run_once "
           "for a checkpoint");

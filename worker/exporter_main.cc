@@ -22,7 +22,8 @@
 #include "worker/export/inference_model.h"
 #include "worker/export/model_file.h"
 
-ABSL_FLAG(std::string, checkpoint_dir, "", "the train_dir of ps_server");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
 ABSL_FLAG(std::string, output, "",
           "the file to write, atomically: model.onnx (opset 13) or model.safetensors");
@@ -36,8 +37,8 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, label_map, "",
           "with --heads=raw: names of the classes for NAME.heads.json; default: as detect's");
 ABSL_FLAG(std::string, data_dir, "",
-          "with --heads=raw: folder that relative paths of the config begin in, to look for the "
-          "names there");
+          "with --heads=raw: folder that relative paths of the pipeline config begin in: those of "
+          "the label map and of the class folders");
 
 namespace pushpull {
 namespace {

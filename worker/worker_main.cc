@@ -75,8 +75,8 @@ ABSL_FLAG(
     "the CPU). Variables and pushed gradients are fp32 in both");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
           "Precision of pushed gradients: fp32; bf16, which halves the data sent; or int8, which "
-          "sends about a quarter and adds what that loses to the clone's next gradient (after a "
-          "killed process a run then ends with other bits). The server sums in fp32");
+          "sends about a quarter and carries the rounding error into the clone's next gradient "
+          "(after a killed process a run then ends with other bits). The server sums in fp32");
 ABSL_FLAG(std::string, weight_precision, "fp32",
           "Precision of pulled weights: fp32, or bf16, which halves the data received. The clones "
           "then compute with rounded weights, moving statistics included; the server's stay fp32");
@@ -100,7 +100,7 @@ ABSL_FLAG(bool, show_gpus, false,
 ABSL_FLAG(int, threads, 0,
           "CPU threads per clone; on a GPU these prepare the images; 0: the number of cores "
           "divided by the number of clones");
-ABSL_FLAG(std::string, data_dir, "", "Prefix of relative input paths in the pipeline config");
+ABSL_FLAG(std::string, data_dir, "", "folder that relative paths of the pipeline config begin in");
 ABSL_FLAG(std::string, image_cache_dir, "",
           "Folder on a local disk for a cache of decoded training images, which is built once and "
           "read by all clones of the machine; empty: images are decoded each time they are used");

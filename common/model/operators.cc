@@ -171,6 +171,14 @@ std::string ActivationName(ActivationFunction function) {
   return "";
 }
 
+std::vector<ActivationFunction> AllActivationFunctions() {
+  std::vector<ActivationFunction> functions;
+  for (int i = 0; !ActivationName(static_cast<ActivationFunction>(i)).empty(); ++i) {
+    functions.push_back(static_cast<ActivationFunction>(i));
+  }
+  return functions;
+}
+
 std::string ToString(const FeatureShape& shape) {
   return absl::StrCat(shape.height, "x", shape.width, "x", shape.channels);
 }

@@ -26,6 +26,8 @@ enum class ActivationFunction {
 
 // "Relu6": the last part of the name of an activation's node, as in TensorFlow.
 std::string ActivationName(ActivationFunction function);
+// Returns all of them, in the order of the enum: those that have a name.
+std::vector<ActivationFunction> AllActivationFunctions();
 
 // The shape of one image's features, stored as [H, W, C].
 struct FeatureShape {

@@ -1,5 +1,4 @@
-// Activations: y = f(x) for each element. To add one, add its value and its slope here and its
-// name, by which the graph and ONNX know it, to the switches that the compiler then names.
+// Activations: y = f(x) for each element. docs/HACKING.md has the recipe for another one.
 #ifndef PUSHPULL_KERNELS_GATHER_ACTIVATION_H_
 #define PUSHPULL_KERNELS_GATHER_ACTIVATION_H_
 

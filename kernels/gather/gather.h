@@ -1,7 +1,8 @@
 // The operators that compute each element of their output on its own, from a few elements of their
 // inputs. Each is a struct with its operands and a formula, which the CPU and the GPU run for all
-// elements: the formula is written once, so the devices cannot differ. The operands are plain
-// tensors, [rows, channels], and all pointers are to memory of the operators.
+// elements. The CPU has faster forms of some (host_gather.cc), which the tests compare with the
+// formula; the GPU may round differently. The operands are plain tensors, [rows, channels], and
+// all pointers are to memory of the operators.
 //
 // A new operator is a struct here in kernels/gather and a row of Gather.
 #ifndef PUSHPULL_KERNELS_GATHER_GATHER_H_

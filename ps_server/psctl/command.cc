@@ -1,11 +1,15 @@
 #include "ps_server/psctl/command.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 #include "common/base/clock.h"
@@ -20,30 +24,63 @@ namespace {
 
 constexpr absl::Duration kStatusPause = absl::Milliseconds(100);
 
-absl::StatusOr<PsctlCommand::Kind> ParseKind(const std::vector<std::string>& arguments) {
-  constexpr char kExpected[] = "expected one of: status, checkpoint, drain, evict, scale, state";
-  if (arguments.empty()) return UsageError(absl::StrCat("no command, ", kExpected));
-  if (arguments[0] == "status") return PsctlCommand::Kind::kStatus;
-  if (arguments[0] == "checkpoint") return PsctlCommand::Kind::kCheckpoint;
-  if (arguments[0] == "drain") return PsctlCommand::Kind::kDrain;
-  if (arguments[0] == "evict") return PsctlCommand::Kind::kEvict;
-  if (arguments[0] == "scale") return PsctlCommand::Kind::kScale;
-  if (arguments[0] == "state") {
-    const std::string word = arguments.size() > 1 ? arguments[1] : "";
-    if (word == "list") return PsctlCommand::Kind::kStateList;
-    if (word == "clean") return PsctlCommand::Kind::kStateClean;
-    return UsageError(absl::StrCat("state \"", word, "\", expected state list or state clean"));
+struct CommandRow {
+  PsctlCommand::Kind kind;
+  absl::string_view words;      // one or two
+  absl::string_view arguments;  // those after the words, for the help
+  size_t max_arguments;
+  absl::string_view help;
+};
+
+constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
+constexpr CommandRow kCommands[] = {
+    {PsctlCommand::Kind::kStatus, "status", "", 0,
+     "the job, its step, for whom it waits, and its clones"},
+    {PsctlCommand::Kind::kCheckpoint, "checkpoint", "", 0,
+     "publishes a checkpoint of what is applied now, and waits for it for at most --timeout"},
+    {PsctlCommand::Kind::kDrain, "drain", "", 0,
+     "ends the server as SIGTERM does: it publishes a checkpoint and exits with 143"},
+    {PsctlCommand::Kind::kEvict, "evict", "K", 1,
+     "takes clone K out of the job while this server runs: others get its replicas"},
+    {PsctlCommand::Kind::kScale, "scale", "N", 1,
+     "divides the batch of a synchronous job over N replicas from the next step on"},
+    {PsctlCommand::Kind::kStateList, "state list", "", 0,
+     "the mapped state on this machine, and which of it is still of use"},
+    {PsctlCommand::Kind::kStateClean, "state clean", "[FILE...]", kAnyNumber,
+     "removes mapped state that no ps_server will use, and the files named"},
+};
+
+// A command as it was typed: its row, and the words after those of its name.
+struct ParsedWords {
+  const CommandRow* row;
+  std::vector<std::string> arguments;
+};
+
+absl::StatusOr<ParsedWords> ParseWords(const std::vector<std::string>& words) {
+  for (const CommandRow& row : kCommands) {
+    const std::vector<std::string> name = absl::StrSplit(row.words, ' ');
+    if (words.size() < name.size() || !std::equal(name.begin(), name.end(), words.begin())) {
+      continue;
+    }
+    return ParsedWords{&row, {words.begin() + name.size(), words.end()}};
   }
-  return UsageError(absl::StrCat("unknown command \"", arguments[0], "\", ", kExpected));
+  const std::string expected =
+      absl::StrCat("expected one of: ",
+                   absl::StrJoin(kCommands, ", ", [](std::string* out, const CommandRow& row) {
+                     absl::StrAppend(out, row.words);
+                   }));
+  if (words.empty()) return UsageError(absl::StrCat("no command, ", expected));
+  return UsageError(
+      absl::StrCat("unknown command \"", absl::StrJoin(words, " "), "\", ", expected));
 }
 
 absl::Status ParseEviction(const std::vector<std::string>& arguments, const PsctlFlags& flags,
                            PsctlCommand* command) {
   int id = flags.worker_id;
-  if (arguments.size() > 1) {
-    if (!absl::SimpleAtoi(arguments[1], &id) || id < 0) {
+  if (!arguments.empty()) {
+    if (!absl::SimpleAtoi(arguments[0], &id) || id < 0) {
       return UsageError(
-          absl::StrCat("evict ", arguments[1], ": expected a worker id, 0 or greater"));
+          absl::StrCat("evict ", arguments[0], ": expected a worker id, 0 or greater"));
     }
     if (flags.worker_id != -1 && flags.worker_id != id) {
       return UsageError(absl::StrCat("evict ", id, " and --worker_id=", flags.worker_id,
@@ -60,10 +97,10 @@ absl::Status ParseEviction(const std::vector<std::string>& arguments, const Psct
 
 absl::Status ParseScale(const std::vector<std::string>& arguments, const PsctlFlags& flags,
                         PsctlCommand* command) {
-  if (arguments.size() < 2 || !absl::SimpleAtoi(arguments[1], &command->num_replicas) ||
+  if (arguments.empty() || !absl::SimpleAtoi(arguments[0], &command->num_replicas) ||
       command->num_replicas == 0) {
-    return UsageError(absl::StrCat("scale", arguments.size() < 2 ? "" : " ",
-                                   arguments.size() < 2 ? "" : arguments[1],
+    return UsageError(absl::StrCat("scale", arguments.empty() ? "" : " ",
+                                   arguments.empty() ? "" : arguments[0],
                                    ": expected a number of replicas, 1 or more: scale N"));
   }
   command->wait = flags.wait;
@@ -142,32 +179,54 @@ absl::StatusOr<std::string> RunScale(const PsctlCommand& command, PsClient* clie
   });
 }
 
+absl::StatusOr<std::string> RunEvict(const PsctlCommand& command, PsClient* client) {
+  ps::EvictRequest request;
+  request.set_worker_id(command.worker_id);
+  request.set_reason(command.reason);
+  return Show(client->Evict(request, command.timeout), command.output,
+              [&](const ps::EvictReply& reply) {
+                return absl::StrFormat(
+                    "evicted clone %d; it had %s\n", command.worker_id,
+                    reply.replicas().empty()
+                        ? "no replica"
+                        : absl::StrCat("replica ", absl::StrJoin(reply.replicas(), ", ")));
+              });
+}
+
 }  // namespace
 
-absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
-                                               const PsctlFlags& flags) {
-  PsctlCommand command;
-  PP_ASSIGN_OR_RETURN(command.kind, ParseKind(arguments));
-  const bool evict = command.kind == PsctlCommand::Kind::kEvict;
-  const bool clean = command.kind == PsctlCommand::Kind::kStateClean;
-  const bool scale = command.kind == PsctlCommand::Kind::kScale;
-  const size_t most = evict || scale || command.kind == PsctlCommand::Kind::kStateList ? 2 : 1;
-  if (clean) {
-    command.state_files.assign(arguments.begin() + 2, arguments.end());
-  } else if (arguments.size() > most) {
-    return UsageError(
-        absl::StrCat("unexpected argument \"", arguments[most], "\" after ", arguments[most - 1]));
+std::string PsctlUsage() {
+  std::string text = "psctl [flags] COMMAND";
+  for (const CommandRow& row : kCommands) {
+    const std::string typed =
+        absl::StrCat(row.words, row.arguments.empty() ? "" : " ", row.arguments);
+    absl::StrAppendFormat(&text, "\n  %-22s  %s", typed, row.help);
   }
-  if (evict) {
+  return text;
+}
+
+absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& words,
+                                               const PsctlFlags& flags) {
+  PP_ASSIGN_OR_RETURN(const ParsedWords parsed, ParseWords(words));
+  const CommandRow& row = *parsed.row;
+  const std::vector<std::string>& arguments = parsed.arguments;
+  if (arguments.size() > row.max_arguments) {
+    return UsageError(absl::StrCat("unexpected argument \"", arguments[row.max_arguments],
+                                   "\" after ",
+                                   words[words.size() - arguments.size() + row.max_arguments - 1]));
+  }
+  PsctlCommand command;
+  command.kind = row.kind;
+  if (row.kind == PsctlCommand::Kind::kStateClean) command.state_files = arguments;
+  if (row.kind == PsctlCommand::Kind::kEvict) {
     PP_RETURN_IF_ERROR(ParseEviction(arguments, flags, &command));
   } else if (flags.worker_id != -1 || !flags.reason.empty()) {
-    return UsageError(
-        absl::StrCat("--worker_id and --reason belong to evict, not to ", arguments[0]));
+    return UsageError(absl::StrCat("--worker_id and --reason belong to evict, not to ", row.words));
   }
-  if (scale) {
+  if (row.kind == PsctlCommand::Kind::kScale) {
     PP_RETURN_IF_ERROR(ParseScale(arguments, flags, &command));
   } else if (flags.wait) {
-    return UsageError(absl::StrCat("--wait belongs to scale, not to ", arguments[0]));
+    return UsageError(absl::StrCat("--wait belongs to scale, not to ", row.words));
   }
   if (flags.output != "text" && flags.output != "json") {
     return UsageError(absl::StrCat("--output=", flags.output, ", expected text or json"));
@@ -204,22 +263,12 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
     case PsctlCommand::Kind::kScale:
       return RunScale(command, client);
     case PsctlCommand::Kind::kEvict:
-      break;
+      return RunEvict(command, client);
     case PsctlCommand::Kind::kStateList:
     case PsctlCommand::Kind::kStateClean:
-      LOG(FATAL) << "psctl state commands do not contact a server";
+      break;
   }
-  ps::EvictRequest request;
-  request.set_worker_id(command.worker_id);
-  request.set_reason(command.reason);
-  return Show(client->Evict(request, command.timeout), command.output,
-              [&](const ps::EvictReply& reply) {
-                return absl::StrFormat(
-                    "evicted clone %d; it had %s\n", command.worker_id,
-                    reply.replicas().empty()
-                        ? "no replica"
-                        : absl::StrCat("replica ", absl::StrJoin(reply.replicas(), ", ")));
-              });
+  LOG(FATAL) << "psctl state commands do not contact a server";
 }
 
 }  // namespace pushpull

@@ -35,9 +35,12 @@ struct PsctlFlags {
   absl::Duration timeout = absl::Seconds(10);
 };
 
-// arguments: the words of the command line that are not flags, for example "evict" and "2".
+// Returns the help: one line for each command.
+std::string PsctlUsage();
+
+// words: those of the command line that are not flags, for example "evict" and "2".
 // INVALID_ARGUMENT, with exit code 64: the command line is wrong.
-absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& arguments,
+absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& words,
                                                const PsctlFlags& flags);
 
 // Runs every kind of command but kStateList and kStateClean, which state_command.h runs. Blocks

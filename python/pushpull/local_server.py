@@ -44,8 +44,12 @@ class LocalServer:
         num_clones: number of clones of the job.
         flags: further flags of ps_server, such as "--metrics_port=9095".
 
-        Raises ServerFailedError, with the program's output, if it cannot start.
+        Raises ServerFailedError, with the program's output, if it cannot start, and ValueError if this process ignores
+        SIGCHLD, because the system then keeps no exit codes and a server that has failed would seem to have ended well.
         """
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            raise ValueError("this process ignores SIGCHLD, so that LocalServer cannot learn how ps_server ends; call "
+                             "signal.signal(signal.SIGCHLD, signal.SIG_DFL) first")
         self.num_clones = num_clones
         self._given_out = 0
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-"))

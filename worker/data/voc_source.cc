@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
                                                            const std::string& path,
                                                            const std::string& split,
                                                            const LabelMap& label_map,
-                                                           int num_classes) {
+                                                           int num_classes, StoppedFn stopped) {
   if (label_map.num_classes() > num_classes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the label map's ids go up to ", label_map.num_classes(),
@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
   }
   auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
   source->class_names_ = label_map.class_names(num_classes);
-  PP_RETURN_IF_ERROR(source->Load(path, split, label_map));
+  PP_RETURN_IF_ERROR(source->Load(path, split, label_map, stopped));
   constexpr size_t kMaxLogged = 20;
   const std::vector<std::string>& issues = source->issues_;
   for (size_t i = 0; i < std::min(issues.size(), kMaxLogged); ++i) {
@@ -39,11 +39,12 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
 }
 
 absl::Status VocSource::Load(const std::string& path, const std::string& split,
-                             const LabelMap& label_map) {
+                             const LabelMap& label_map, StoppedFn stopped) {
   name_ = absl::StrCat(path, " split ", split);
   PP_ASSIGN_OR_RETURN(const std::vector<std::string> ids, ReadVocSplit(*files_, path, split));
   PP_ASSIGN_OR_RETURN(std::vector<std::string> image_paths, FindVocImages(*files_, path, ids));
   for (size_t i = 0; i < ids.size(); ++i) {
+    if (stopped()) return absl::CancelledError(absl::StrCat("stopped while opening ", name_));
     const std::string annotation = VocAnnotationPath(path, ids[i]);
     PP_ASSIGN_OR_RETURN(const std::string xml, ReadWholeFile(*files_, annotation));
     PP_ASSIGN_OR_RETURN(AnnotatedImage image, ParseVocAnnotation(xml, annotation));
@@ -91,7 +92,7 @@ absl::Status VocSource::Check(ThreadPool* pool, StoppedFn stopped) const {
 
 SourceOrError OpenSource(const config::VocInputReader& reader, const SourceOptions& options) {
   return VocSource::Open(std::make_unique<PosixFileSystem>(), options.Path(reader.path()),
-                         reader.split(), *options.label_map, options.num_classes);
+                         reader.split(), *options.label_map, options.num_classes, options.stopped);
 }
 
 }  // namespace pushpull

@@ -19,13 +19,14 @@ class VocSource final : public ImageSource {
  public:
   // Reads all annotations of the split, but no images. Blocks on the disk. Leaves out boxes that
   // cannot be used (unknown class, no area, outside the image) and logs the first 20 of them.
-  // INVALID_ARGUMENT: the label map has more classes than num_classes. Other errors as in
-  // voc_annotations.h, for the first bad annotation.
+  // INVALID_ARGUMENT: the label map has more classes than num_classes. CANCELLED: `stopped`
+  // returned true, which is asked before each annotation. Other errors as in voc_annotations.h, for
+  // the first bad annotation.
   static absl::StatusOr<std::unique_ptr<VocSource>> Open(std::unique_ptr<FileSystem> files,
                                                          const std::string& path,
                                                          const std::string& split,
-                                                         const LabelMap& label_map,
-                                                         int num_classes);
+                                                         const LabelMap& label_map, int num_classes,
+                                                         StoppedFn stopped = NeverStopped);
 
   int64_t size() const override { return static_cast<int64_t>(images_.size()); }
   int num_classes() const override { return num_classes_; }
@@ -49,7 +50,8 @@ class VocSource final : public ImageSource {
 
   VocSource(std::unique_ptr<FileSystem> files, int num_classes)
       : files_(std::move(files)), num_classes_(num_classes) {}
-  absl::Status Load(const std::string& path, const std::string& split, const LabelMap& label_map);
+  absl::Status Load(const std::string& path, const std::string& split, const LabelMap& label_map,
+                    StoppedFn stopped);
 
   const std::unique_ptr<FileSystem> files_;
   const int num_classes_;

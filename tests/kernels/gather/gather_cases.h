@@ -28,9 +28,9 @@ struct GatherCase {
 template <typename T>
 std::vector<GatherCase<T>> AllGatherCases() {
   std::vector<GatherCase<T>> cases;
-  for (int f = 0; f <= static_cast<int>(ActivationFunction::kSwish); ++f) {
-    const op::Activation activation{static_cast<ActivationFunction>(f), 0.25f};
-    const std::string name = ActivationName(activation.function);
+  for (const ActivationFunction function : AllActivationFunctions()) {
+    const op::Activation activation{function, 0.25f};
+    const std::string name = ActivationName(function);
     cases.push_back({name, 35, 0, 35, [=](const GatherOperands<T>& o) -> Gather<T> {
                        return gather::ActivationForward<T>{7, 5, activation, o.a, o.out};
                      }});

@@ -39,39 +39,56 @@ double Value(ActivationFunction function, double x) {
   return gather::ActivationValue(op::Activation{function, 0.25f}, x);
 }
 
+double TextbookValue(ActivationFunction function, double x) {
+  const double relu = std::max(x, 0.0);
+  const double hard_sigmoid = std::min(std::max(x + 3.0, 0.0), 6.0) / 6.0;
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  switch (function) {
+    case ActivationFunction::kNone:
+      return x;
+    case ActivationFunction::kRelu:
+      return relu;
+    case ActivationFunction::kRelu6:
+      return std::min(relu, 6.0);
+    case ActivationFunction::kLeakyRelu:
+      return x < 0 ? 0.25 * x : x;
+    case ActivationFunction::kHardSigmoid:
+      return hard_sigmoid;
+    case ActivationFunction::kHardSwish:
+      return x * hard_sigmoid;
+    case ActivationFunction::kSigmoid:
+      return sigmoid;
+    case ActivationFunction::kSwish:
+      return x * sigmoid;
+  }
+  return std::nan("");
+}
+
 TEST(GatherTest, ActivationsHaveTheirTextbookValues) {
-  using F = ActivationFunction;
-  for (const double x : {-7.0, -3.0, -1.5, 0.0, 0.25, 2.0, 3.0, 5.0, 8.0}) {
-    const double relu = std::max(x, 0.0), relu6 = std::min(relu, 6.0);
-    const double hard = std::min(std::max(x + 3.0, 0.0), 6.0) / 6.0,
-                 sigmoid = 1 / (1 + std::exp(-x));
-    EXPECT_EQ(Value(F::kNone, x), x);
-    EXPECT_EQ(Value(F::kRelu, x), relu);
-    EXPECT_EQ(Value(F::kRelu6, x), relu6);
-    EXPECT_EQ(Value(F::kLeakyRelu, x), x < 0 ? 0.25 * x : x);
-    EXPECT_DOUBLE_EQ(Value(F::kHardSigmoid, x), hard);
-    EXPECT_DOUBLE_EQ(Value(F::kHardSwish, x), x * hard);
-    EXPECT_DOUBLE_EQ(Value(F::kSigmoid, x), sigmoid);
-    EXPECT_DOUBLE_EQ(Value(F::kSwish, x), x * sigmoid);
+  ASSERT_GE(AllActivationFunctions().size(), 8u);
+  for (const ActivationFunction function : AllActivationFunctions()) {
+    for (const double x : {-7.0, -3.0, -1.5, 0.0, 0.25, 2.0, 3.0, 5.0, 8.0}) {
+      EXPECT_DOUBLE_EQ(Value(function, x), TextbookValue(function, x))
+          << ActivationName(function) << " at " << x;
+    }
   }
 }
 
 TEST(GatherTest, ActivationsAreDifferentiable) {
-  for (int f = 0; f <= static_cast<int>(ActivationFunction::kSwish); ++f) {
-    const op::Activation activation{static_cast<ActivationFunction>(f), 0.25f};
+  for (const ActivationFunction function : AllActivationFunctions()) {
+    const op::Activation activation{function, 0.25f};
     for (const double x : {-9.0, -3.1, -2.9, -1.0, -0.1, 0.1, 1.0, 2.9, 3.1, 5.9, 6.1, 9.0}) {
       const double difference = (gather::ActivationValue(activation, x + 1e-6) -
                                  gather::ActivationValue(activation, x - 1e-6)) /
                                 2e-6;
       EXPECT_NEAR(gather::ActivationDerivative(activation, x), difference, 1e-8)
-          << ActivationName(activation.function) << " at " << x;
+          << ActivationName(function) << " at " << x;
     }
   }
 }
 
 TEST(GatherTest, ActivationsKeepNanAndDoNotOverflow) {
-  for (int f = 0; f <= static_cast<int>(ActivationFunction::kSwish); ++f) {
-    const auto function = static_cast<ActivationFunction>(f);
+  for (const ActivationFunction function : AllActivationFunctions()) {
     EXPECT_TRUE(std::isnan(Value(function, std::nan("")))) << ActivationName(function);
     EXPECT_TRUE(std::isfinite(Value(function, -1000.0))) << ActivationName(function);
     EXPECT_TRUE(std::isfinite(Value(function, 1000.0))) << ActivationName(function);
@@ -251,8 +268,7 @@ TEST(GatherTest, TheCpuComputesTheNumbersOfTheFormulas) {
 TEST(GatherTest, AnActivationsGradientMayReplaceThatOfItsOutput) {
   constexpr int64_t kRows = 3, kChannels = 150;
   const std::vector<float> x = AwkwardNumbers<float>(kRows * kChannels, 1);
-  for (const ActivationFunction function :
-       {ActivationFunction::kRelu, ActivationFunction::kHardSwish, ActivationFunction::kSwish}) {
+  for (const ActivationFunction function : AllActivationFunctions()) {
     const std::vector<float> dy = AwkwardNumbers<float>(kRows * kChannels, 2);
     std::vector<float> dx = dy;
     RunSerially<float>(gather::ActivationBackward<float>{

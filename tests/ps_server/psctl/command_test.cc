@@ -51,8 +51,8 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"status", "now"}), "unexpected argument \"now\"");
   ExpectUsageError(Parse({"evict", "1", "2"}), "unexpected argument \"2\"");
   ExpectUsageError(Parse({"evict"}), "needs the worker id");
-  ExpectUsageError(Parse({"state"}), "expected state list or state clean");
-  ExpectUsageError(Parse({"state", "purge"}), "expected state list or state clean");
+  ExpectUsageError(Parse({"state"}), "scale, state list, state clean");
+  ExpectUsageError(Parse({"state", "purge"}), "unknown command \"state purge\", expected one of");
   ExpectUsageError(Parse({"state", "list", "x"}), "unexpected argument \"x\"");
   ExpectUsageError(Parse({"evict", "-1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "host:1"}), "expected a worker id");

@@ -122,6 +122,16 @@ TEST_F(VocSourceTest, ReadsTheSplitInOrder) {
   EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
 }
 
+TEST_F(VocSourceTest, OpeningEndsWhenItIsStopped) {
+  int asked = 0;
+  const auto map = LabelMap::FromNames(names_, "names");
+  const absl::Status status = VocSource::Open(std::make_unique<PosixFileSystem>(), folder_.path(),
+                                              "train", *map, 2, [&asked] { return ++asked > 1; })
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_EQ(asked, 2);
+}
+
 TEST_F(VocSourceTest, LeavesUnusableBoxesOutAndNamesThem) {
   folder_.Write("Annotations/a.xml", With("<xmax>8</xmax>", "<xmax>4</xmax>"));
   folder_.Write("Annotations/b.xml", With("<xmax>40</xmax>", "<xmax>41</xmax>"));

@@ -32,16 +32,12 @@ class RandomGraph {
   }
 
  private:
-  static constexpr ActivationFunction kActivations[] = {
-      ActivationFunction::kNone,      ActivationFunction::kRelu,
-      ActivationFunction::kRelu6,     ActivationFunction::kLeakyRelu,
-      ActivationFunction::kHardSwish, ActivationFunction::kHardSigmoid,
-      ActivationFunction::kSigmoid,   ActivationFunction::kSwish};
-
   int Below(int bound) { return static_cast<int>(random_.NextBelow(bound)); }
   // A name that no other node has, whatever it goes on with.
   std::string Name(const char* what) { return absl::StrCat("R", counter_++, "_", what); }
-  ActivationFunction AnyActivation() { return kActivations[Below(std::size(kActivations))]; }
+  ActivationFunction AnyActivation() {
+    return activations_[Below(static_cast<int>(activations_.size()))];
+  }
   const FeatureShape& Shape(int node) const { return builder_.shape(node); }
   bool IsPixel(int node) const { return Shape(node).height == 1 && Shape(node).width == 1; }
 
@@ -181,6 +177,7 @@ class RandomGraph {
     builder_.AddBiased(classes, TinyHyperparams());
   }
 
+  const std::vector<ActivationFunction> activations_ = AllActivationFunctions();
   CounterRandom random_;
   NetworkBuilder builder_;
   std::vector<int> values_;
