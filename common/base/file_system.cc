@@ -85,8 +85,10 @@ absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
     const absl::Status made = files.MakeDirectory(folder);
     if (!absl::IsAlreadyExists(made)) return made;
     PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(folder));
-    if (info.is_directory) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(folder, " is a file, expected a folder"));
+    // List follows a symbolic link, and GetInfo does not.
+    if (info.is_directory || files.List(folder).ok()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, " is neither a folder nor a link to one"));
   };
   const absl::Status made = make(path);
   if (!absl::IsNotFound(made)) return made;

@@ -19,6 +19,16 @@ std::string PendingPath(const std::string& directory, uint64_t epoch, uint64_t s
   return JoinPath(directory, absl::StrCat(kPendingPrefix, CheckpointName(step), "-e", epoch));
 }
 
+std::optional<uint64_t> ParsePendingEpoch(absl::string_view name) {
+  const size_t end_of_step = name.rfind("-e");
+  uint64_t epoch = 0;
+  if (end_of_step == absl::string_view::npos || !absl::StartsWith(name, kPendingPrefix) ||
+      !absl::SimpleAtoi(name.substr(end_of_step + 2), &epoch)) {
+    return std::nullopt;
+  }
+  return epoch;
+}
+
 std::string TrashPath(const std::string& directory, absl::string_view path) {
   static std::atomic<uint64_t> counter{0};
   const absl::string_view name = path.substr(path.rfind('/') + 1);

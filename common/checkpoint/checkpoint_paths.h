@@ -18,6 +18,8 @@ inline constexpr char kTrashPrefix[] = ".trash-";
 
 // Returns the pending folder, "<directory>/.tmp-ckpt-00012000-e7" for step 12000 of epoch 7.
 std::string PendingPath(const std::string& directory, uint64_t epoch, uint64_t step);
+// Returns the epoch, 7, of the name ".tmp-ckpt-00012000-e7", and nullopt for any other name.
+std::optional<uint64_t> ParsePendingEpoch(absl::string_view name);
 // Returns a new name in `directory` for `path`, which is about to be removed. Every call returns a
 // different name.
 std::string TrashPath(const std::string& directory, absl::string_view path);

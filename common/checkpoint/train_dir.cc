@@ -66,6 +66,22 @@ void TrainDir::Sweep() {
   }
 }
 
+absl::Status TrainDir::RemovePendingBefore(uint64_t epoch) {
+  PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(path_));
+  for (const std::string& name : names) {
+    const std::optional<uint64_t> pending_epoch = ParsePendingEpoch(name);
+    if (!pending_epoch.has_value() || *pending_epoch >= epoch) continue;
+    // Renamed first, because a checkpoint must not be published when a part of it is removed.
+    const std::string trash = TrashPath(path_, name);
+    const absl::Status renamed = files_->Rename(JoinPath(path_, name), trash);
+    if (absl::IsNotFound(renamed)) continue;  // It has been published, or removed, meanwhile.
+    PP_RETURN_IF_ERROR(renamed);
+    const absl::Status removed = RemoveRecursively(*files_, trash);
+    LOG_IF(WARNING, !removed.ok()) << "left for the sweep: " << removed.message();
+  }
+  return absl::OkStatus();
+}
+
 TrainDir::TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock)
     : files_(files), path_(std::move(path)), lock_(std::move(lock)) {}
 

@@ -40,6 +40,11 @@ class TrainDir {
   // and before this server's first checkpoint.
   void Sweep();
 
+  // Removes the checkpoints that servers of epochs before `epoch` have written and not published.
+  // A server that was frozen just before the rename that publishes one then fails to rename, so
+  // that the checkpoints found from now on are those that will be there. Call it after WriteEpoch.
+  absl::Status RemovePendingBefore(uint64_t epoch);
+
   // Writes EPOCH and returns when it is on the disk. After an error the file holds the old or the
   // new number.
   absl::Status WriteEpoch(uint64_t epoch);

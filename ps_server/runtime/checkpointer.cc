@@ -1,10 +1,14 @@
 // Tested by tests/ps_server/runtime/checkpoint_recovery_test.cc.
 #include "ps_server/runtime/checkpointer.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 
@@ -23,7 +27,8 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   CheckpointManifest manifest;
   manifest.epoch = order.epoch;
   manifest.step = order.step;
-  manifest.updates = order.step;
+  // With local steps a clone updates the moving statistics once per mini-batch.
+  manifest.updates = order.step * job.config.train_config().local_steps();
   manifest.seed = job.seed;
   manifest.sync = job.sync;
   manifest.training_done = order.training_done;
@@ -109,7 +114,28 @@ absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
                                                       checkpoint.manifest().run_id, ", expected ",
                                                       run_id_));
   }
-  return CheckLayout(checkpoint.manifest(), job_->layout);
+  PP_RETURN_IF_ERROR(CheckLayout(checkpoint.manifest(), job_->layout));
+  return CheckOptimizerState(checkpoint);
+}
+
+absl::Status Checkpointer::CheckOptimizerState(const Checkpoint& checkpoint) const {
+  constexpr char kRemedy[] =
+      "; put that field back, or begin a new train_dir with train_config.fine_tune_checkpoint";
+  const std::vector<std::string>& there = checkpoint.manifest().slot_names;
+  for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {
+    const absl::string_view name = job_->optimizer.slot_name(slot);
+    if (std::find(there.begin(), there.end(), name) != there.end()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("train_config.optimizer keeps ", name, " for each variable, but ",
+                     checkpoint.path(), " was written with an optimizer that keeps ",
+                     there.empty() ? "nothing" : absl::StrJoin(there, ", "), kRemedy));
+  }
+  if (job_->optimizer.has_ema && !checkpoint.manifest().has_ema) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("train_config.optimizer has use_moving_average: true, but ", checkpoint.path(),
+                     " was written without moving averages", kRemedy));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,

@@ -46,8 +46,10 @@ class Checkpointer {
   void Abandon(uint64_t epoch, uint64_t step);
 
  private:
-  // FAILED_PRECONDITION: the checkpoint belongs to another run or model.
+  // FAILED_PRECONDITION: the checkpoint belongs to another run or model, or lacks what the
+  // optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
+  absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
 
   const JobSpec* const job_;
   FileSystem* const files_;

@@ -42,7 +42,7 @@ absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
   }
   PP_RETURN_IF_ERROR(train_dir_->WriteEpoch(epoch));
   persisted_epoch_ = epoch;
-  return absl::OkStatus();
+  return train_dir_->RemovePendingBefore(epoch);
 }
 
 absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {

@@ -1,6 +1,7 @@
 #include "ps_server/warm_start/restore.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "absl/strings/strip.h"
 
 #include "common/base/status_macros.h"
+#include "common/model/model_layout.h"
+#include "common/model/network_spec.h"
 #include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/torchvision_names.h"
 
@@ -160,6 +163,12 @@ class Restorer {
     } else {
       PP_RETURN_IF_ERROR(source_.Read(*tensor, values));
     }
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      return absl::DataLossError(absl::StrCat("train_config.fine_tune_checkpoint: ", tensor->name,
+                                              " in ", source_.describe(), " has the value ",
+                                              values[i], ", which is not finite"));
+    }
     row->restored = true;
     return absl::OkStatus();
   }
@@ -185,6 +194,21 @@ std::string GroupOf(const std::string& variable) {
   size_t slash = variable.find('/');
   if (slash != std::string::npos) slash = variable.find('/', slash + 1);
   return variable.substr(0, slash);
+}
+
+// The correction of moving statistics assumes that they began at mean 0 and variance 1.
+absl::Status CheckCorrectedStatistics(const config::TrainEvalPipelineConfig& config,
+                                      const RestoreReport& report) {
+  absl::Status status;
+  ForEachBatchNorm(BuildNetworkSpec(config.model()), [&](const op::BatchNorm& norm) {
+    const RestoreRow& row = report.rows[norm.moving_mean];
+    if (!norm.bias_corrected || norm.frozen || !row.restored) return;
+    status.Update(absl::FailedPreconditionError(absl::StrCat(
+        "train_config.fine_tune_checkpoint brings ", row.variable,
+        ", but batch_norm.bias_corrected_moving_statistics: true assumes that it begins at 0; "
+        "remove the second field where conv_hyperparams of these layers has it")));
+  });
+  return status;
 }
 
 }  // namespace
@@ -225,15 +249,22 @@ absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
                                                   absl::Span<float> flat) {
   PP_ASSIGN_OR_RETURN(const CheckpointType type, ResolveType(config.train_config()));
   PP_ASSIGN_OR_RETURN(RestoreReport report, Restorer(layout, config, type, source).Run(flat));
-  if (report.num_restored() > 0) return report;
-  std::vector<std::string> wanted, there;
+  if (report.num_restored() > 0) {
+    PP_RETURN_IF_ERROR(CheckCorrectedStatistics(config, report));
+    return report;
+  }
+  std::vector<std::string> reasons, there;
   for (const RestoreRow& row : report.rows) {
-    if (!row.source_name.empty()) wanted.push_back(row.source_name);
+    if (row.source_name.empty()) continue;
+    reasons.push_back(absl::StrCat(row.source_name, " (", row.reason, ")"));
   }
   for (const SourceTensor& tensor : source.tensors()) there.push_back(tensor.name);
+  const std::string searched = reasons.empty()
+                                   ? "it names no variable of this network"
+                                   : absl::StrCat("it was searched for ", FirstNames(reasons));
   return absl::FailedPreconditionError(absl::StrCat(
-      "train_config.fine_tune_checkpoint: nothing in ", source.describe(),
-      " fits the model; it was searched for ", FirstNames(wanted), " and has ", FirstNames(there),
+      "train_config.fine_tune_checkpoint: nothing in ", source.describe(), " fits the model; ",
+      searched, " and has ", FirstNames(there),
       ": see fine_tune_checkpoint_type and from_detection_checkpoint, or remove the field"));
 }
 

@@ -41,6 +41,7 @@ struct RestoreReport {
 // fine_tune_checkpoint_type (if that is empty, on from_detection_checkpoint):
 //   "detection"       the name of the variable
 //   "classification"  the name without "FeatureExtractor/"
+//   "full"            the name of the variable; all variables are selected
 // A classifier selects all variables, by their names or, if the source does not have the name, by
 // the name after "FeatureExtractor/".
 //
@@ -52,8 +53,10 @@ struct RestoreReport {
 // reported. `flat`, layout.total_elements() long, holds the initial values and receives the
 // restored ones.
 //
-// INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored; the message
-// has the first names of both sides. Also returns the errors of source.Read.
+// INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored (the message
+// has the first names of both sides, and why they do not fit), or a moving statistic was whose
+// batch norm has bias_corrected_moving_statistics. DATA_LOSS: a value is not finite. Also returns
+// the errors of source.Read.
 absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
                                                   const config::TrainEvalPipelineConfig& config,
                                                   const TensorSource& source,

@@ -139,8 +139,8 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
   if (const double share = evaluation_->UnsettledShare(updates); share > kUnsettledShare) {
     LOG(WARNING) << absl::StrFormat(
         "step %d: after %d updates the moving statistics of batch normalisation still hold %.1f%% "
-        "of their "
-        "initial values, so the metrics are too low; train longer, lower batch_norm.decay, or set "
+        "of their initial values. Unless a warm start brought these, the metrics are too low; "
+        "train longer, lower batch_norm.decay, or set "
         "batch_norm.bias_corrected_moving_statistics",
         manifest.step, updates, 100.0 * share);
   }

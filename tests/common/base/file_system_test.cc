@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -88,6 +89,19 @@ TEST_P(FileSystemTest, ReportsFreeSpace) {
   ASSERT_TRUE(free.ok()) << free.status();
   EXPECT_GT(*free, 0);
   EXPECT_TRUE(absl::IsNotFound(files_->FreeBytes(Path("none")).status()));
+}
+
+TEST(PosixFileSystemTest, ALinkToAFolderIsAFolder) {
+  const std::string folder = testing::TempDir() + "/links_" + std::to_string(getpid());
+  PosixFileSystem files;
+  ASSERT_EQ(MakeDirectories(files, folder + "/scratch"), absl::OkStatus());
+  std::filesystem::create_directory_symlink(folder + "/scratch", folder + "/link");
+  std::filesystem::create_directory_symlink(folder + "/gone", folder + "/dangling");
+  EXPECT_EQ(MakeDirectories(files, folder + "/link"), absl::OkStatus());
+  EXPECT_EQ(MakeDirectories(files, folder + "/link/run"), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::is_directory(folder + "/scratch/run"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(MakeDirectories(files, folder + "/dangling")));
+  std::filesystem::remove_all(folder);
 }
 
 // mkdir fails below /proc although the parent folder exists.

@@ -47,6 +47,20 @@ TEST(TrainDir, SweepsLeftoversOnly) {
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
 
+TEST(TrainDir, ANewEpochRemovesWhatOlderOnesHaveNotPublished) {
+  MemoryFileSystem files;
+  for (const char* folder : {"/d", "/d/.tmp-ckpt-00000009-e2", "/d/.tmp-ckpt-00000004-e3",
+                             "/d/.tmp-other", "/d/ckpt-00000001"}) {
+    ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
+  }
+  ASSERT_EQ(WriteFileAtomically(files, "/d/.tmp-ckpt-00000009-e2/x", "y"), absl::OkStatus());
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  ASSERT_EQ((*dir)->RemovePendingBefore(3), absl::OkStatus());
+  EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".tmp-ckpt-00000004-e3", ".tmp-other",
+                                                         "LOCK", "ckpt-00000001"}));
+}
+
 TEST(TrainDir, KeepsTheRunId) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");

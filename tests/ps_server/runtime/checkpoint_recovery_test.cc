@@ -271,6 +271,35 @@ TEST_F(RefusalTest, NamesTheDifferenceToAnotherModel) {
   EXPECT_TRUE(absl::StrContains(end.message(), "toy/large/weights")) << end;
 }
 
+TEST_F(RefusalTest, NamesWhatAnotherOptimizerLacks) {
+  TestServerOptions options;
+  options.train_config = "optimizer { adam_optimizer {} }";
+  const absl::Status adam = StartOn(options);
+  EXPECT_TRUE(absl::IsFailedPrecondition(adam)) << adam;
+  for (const char* word : {"train_config.optimizer", "Adam", "ckpt-00000020", "Momentum"}) {
+    EXPECT_TRUE(absl::StrContains(adam.message(), word)) << word << ": " << adam;
+  }
+  options.train_config =
+      "optimizer { momentum_optimizer { momentum_optimizer_value: 0.9 } use_moving_average: true "
+      "moving_average_decay: 0.9 }";
+  const absl::Status averages = StartOn(options);
+  EXPECT_TRUE(absl::IsFailedPrecondition(averages)) << averages;
+  EXPECT_TRUE(absl::StrContains(averages.message(), "use_moving_average")) << averages;
+}
+
+// A clone updates the moving statistics in each of its mini-batches.
+TEST(CheckpointRecoveryTest, TheManifestCountsTheUpdatesOfLocalSteps) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 4 local_steps: 8";
+  TestServer server(folder, options);
+  const absl::Status end = TrainToTheEnd(&server);
+  ASSERT_TRUE(end.ok()) << end;
+  const auto manifest = ReadManifest(server.files(), server.train_dir(), 4);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->updates, 32);
+}
+
 TEST_F(RefusalTest, ADamagedCheckpointFallsBackToThePreviousOne) {
   TestServerOptions options;
   options.train_config = "num_steps: 25";

@@ -334,6 +334,35 @@ TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverRaisesNoEpoch) {
   EXPECT_EQ(Contents(folder_.path()), before);
 }
 
+TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverScalesNothing) {
+  RunFiles first(&files_, 0);
+  ASSERT_TRUE(first.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(first.PersistEpoch(1).ok());
+  ASSERT_TRUE(first.PersistReplicas(2).ok());
+  std::filesystem::remove(train_dir() + "/LOCK");
+  RunFiles second(&files_, 0);
+  ASSERT_TRUE(second.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(second.PersistEpoch(2).ok());
+  const std::map<std::string, std::string> before = Contents(folder_.path());
+  const absl::Status status = first.PersistReplicas(3);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(Contents(folder_.path()), before);
+}
+
+TEST_F(RunFilesTest, ANewEpochRemovesWhatThePreviousServerHasNotPublished) {
+  RunFiles first(&files_, 0);
+  ASSERT_TRUE(first.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(first.PersistEpoch(1).ok());
+  const std::string pending = train_dir() + "/.tmp-ckpt-00000009-e1";
+  std::filesystem::create_directory(pending);
+  std::filesystem::remove(train_dir() + "/LOCK");
+  RunFiles second(&files_, 0);
+  ASSERT_TRUE(second.OpenTrainDir(train_dir(), "", "").ok());
+  EXPECT_TRUE(std::filesystem::exists(pending)) << "a start may still be refused";
+  ASSERT_TRUE(second.PersistEpoch(2).ok());
+  EXPECT_FALSE(std::filesystem::exists(pending));
+}
+
 TEST_F(RunFilesTest, AStateFileThatCannotBeRenamedIsRenamedAtTheNextRestore) {
   const JobSpec job = JobSpec::Create(MakeTinyConfig(options_.train_config), true, 1);
   VariableStoreOptions options;

@@ -86,6 +86,11 @@ std::vector<SeededBug> SeededBugs() {
          // A frozen server can publish a checkpoint of an older epoch with a higher step.
          c->late_publication = 0.5;
        }},
+      {"LetAFrozenServerPublishAfterAllItsSuccessors", async,
+       [](SimConfig* c) {
+         c->remove_pending_first = false;
+         c->late_publication = 0.5;
+       }},
       {"TrainABatchAgainAfterARestart", async,
        [](SimConfig* c) {
          c->bugs.forget_marks_at_restore = c->bugs.accept_later_positions = true;

@@ -34,6 +34,7 @@ struct SimConfig {
   bool checkpoints_keep_marks = true;
   bool keep_scaled_number = true;          // If false, an operator's number is not written.
   bool newest_checkpoint_by_epoch = true;  // If false, the checkpoint with the highest step wins.
+  bool remove_pending_first = true;  // A new epoch removes what older ones have not published.
   // RunState decides whether a process that ends may remove its state files (I9). If false, the
   // process removes them when the coordinator's version equals its durable step, which is also true
   // before recovery, when both are 0.

@@ -176,6 +176,10 @@ void SimServer::Do(const coordinator_action::PersistEpoch& action) {
   world_->RunOn(&process_, world_->Seconds(0.001, 0.02), [this, action] {
     if (action.epoch <= world_->disk().epoch) world_->Fail("an epoch is used twice");
     world_->disk().epoch = action.epoch;
+    if (world_->config().remove_pending_first) {
+      std::erase_if(world_->disk().temporary,
+                    [&](const auto& file) { return std::get<0>(file.first) < action.epoch; });
+    }
     HandleCoordinator(coordinator_event::EpochPersisted{action.epoch, absl::OkStatus()});
   });
 }

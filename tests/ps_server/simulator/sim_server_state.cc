@@ -38,16 +38,16 @@ std::optional<Disk::Checkpoint> SimServer::Collect(
 
 // Freezes the server between its check of the EPOCH file and the rename that publishes the
 // checkpoint. Another server replaces it on the other machine, and then the frozen server wakes up
-// and renames. The rename fails only if a checkpoint of that step already exists.
+// and renames. The rename fails if a checkpoint of that step already exists, or if a server that
+// has begun another epoch meanwhile has removed the files.
 void SimServer::PublishLate(const coordinator_action::PublishCheckpoint& action) {
-  std::optional<Disk::Checkpoint> checkpoint = Collect(action);
   Crash(/*memory_lost=*/false);
   MoveAway();
-  if (!checkpoint.has_value()) return;
-  world_->queue().After(world_->Seconds(0.05, 5),
-                        [this, step = action.step, checkpoint = *std::move(checkpoint)] {
-                          world_->disk().checkpoints.try_emplace(step, checkpoint);
-                        });
+  world_->queue().After(world_->Seconds(0.05, 5), [this, action] {
+    std::optional<Disk::Checkpoint> checkpoint = Collect(action);
+    if (!checkpoint.has_value()) return;  // Another server has removed the files.
+    world_->disk().checkpoints.try_emplace(action.step, *std::move(checkpoint));
+  });
 }
 
 void SimServer::NoteRestored(const Shard& shard) {

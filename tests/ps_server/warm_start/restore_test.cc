@@ -1,8 +1,10 @@
 #include "ps_server/warm_start/restore.h"
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -21,6 +23,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Tensors in memory. Element i of a tensor is the tensor's number + i / 1000.
@@ -33,14 +36,17 @@ class FakeSource final : public TensorSource {
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const override {
     for (size_t i = 0; i < values.size(); ++i) values[i] = Value(tensor.name, i);
+    if (last_value_.has_value()) values.back() = *last_value_;
     return absl::OkStatus();
   }
+  void set_last_value(float value) { last_value_ = value; }
   float Value(const std::string& name, size_t i) const {
     return static_cast<float>(Find(name) - tensors_.data() + 1) + static_cast<float>(i) / 1000;
   }
 
  private:
   std::vector<SourceTensor> tensors_;
+  std::optional<float> last_value_;  // of each tensor
 };
 
 struct Restored {
@@ -150,6 +156,24 @@ TEST(RestoreTest, FailsIfNoTensorFits) {
   EXPECT_THAT(std::string(restored.status.message()), HasSubstr("has Conv2d_0/weights"));
 }
 
+TEST(RestoreTest, SaysWhyNoTensorFits) {
+  const FakeSource source({{"FeatureExtractor/MobilenetV1/Conv2d_0/weights", {3, 3, 3, 5}}});
+  const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
+  EXPECT_EQ(restored.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(restored.status.message()), HasSubstr("its shape there is [3, 3, 3, 5]"));
+}
+
+TEST(RestoreTest, RefusesValuesThatAreNotFinite) {
+  FakeSource source({{kStem, {3, 3, 3, 32}}});
+  source.set_last_value(std::nanf(""));
+  auto config = MakeSsdTestConfig("ssd_mobilenet_v1");
+  config.mutable_train_config()->set_fine_tune_checkpoint_type("detection");
+  const Restored restored(config, source);
+  EXPECT_EQ(restored.status.code(), absl::StatusCode::kDataLoss) << restored.status;
+  EXPECT_THAT(std::string(restored.status.message()),
+              AllOf(HasSubstr(kStem), HasSubstr("not finite")));
+}
+
 // The tensors of torchvision's state dict of a network for ten classes.
 FakeSource ReadStateDict(const std::string& network) {
   const std::string path =
@@ -173,6 +197,24 @@ config::TrainEvalPipelineConfig ClassifierOfTen(const std::string& type) {
   classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
   classifier->mutable_feature_extractor()->set_type(type);
   return config;
+}
+
+// The correction assumes that the statistics began at mean 0 and variance 1.
+TEST(RestoreTest, RefusesStatisticsThatTheEvaluatorWouldCorrect) {
+  const FakeSource source({{"MobilenetV2/Conv/BatchNorm/moving_mean", {32}}});
+  config::TrainEvalPipelineConfig config = ClassifierOfTen("mobilenet_v2");
+  config::BatchNorm& norm = *config.mutable_model()
+                                 ->mutable_classifier()
+                                 ->mutable_feature_extractor()
+                                 ->mutable_conv_hyperparams()
+                                 ->mutable_batch_norm();
+  EXPECT_TRUE(Restored(config, source).status.ok()) << Restored(config, source).status;
+  norm.set_bias_corrected_moving_statistics(true);
+  const absl::Status refused = Restored(config, source).status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("MobilenetV2/Conv/BatchNorm/moving_mean"),
+                    HasSubstr("bias_corrected_moving_statistics")));
 }
 
 TEST(RestoreTest, RestoresAllVariablesFromAllTensorsOfTorchvision) {
