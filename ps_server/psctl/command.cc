@@ -74,6 +74,18 @@ absl::StatusOr<ParsedWords> ParseWords(const std::vector<std::string>& words) {
       absl::StrCat("unknown command \"", absl::StrJoin(words, " "), "\", ", expected));
 }
 
+bool ContactsServer(PsctlCommand::Kind kind) {
+  return kind != PsctlCommand::Kind::kStateList && kind != PsctlCommand::Kind::kStateClean;
+}
+
+absl::Status ParseAddress(const PsctlFlags& flags, PsctlCommand* command) {
+  if (flags.ps.empty()) return UsageError("--ps names no address");
+  absl::Status form = CheckPsAddresses({{flags.ps[0]}, "flag --ps"});
+  if (!form.ok()) return WithExitCode(std::move(form), kExitUsage);
+  command->address = flags.ps[0];
+  return absl::OkStatus();
+}
+
 absl::Status ParseEviction(const std::vector<std::string>& arguments, const PsctlFlags& flags,
                            PsctlCommand* command) {
   int id = flags.worker_id;
@@ -217,6 +229,7 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
   }
   PsctlCommand command;
   command.kind = row.kind;
+  if (ContactsServer(row.kind)) PP_RETURN_IF_ERROR(ParseAddress(flags, &command));
   if (row.kind == PsctlCommand::Kind::kStateClean) command.state_files = arguments;
   if (row.kind == PsctlCommand::Kind::kEvict) {
     PP_RETURN_IF_ERROR(ParseEviction(arguments, flags, &command));

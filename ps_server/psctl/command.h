@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/cluster/resolve_cluster.h"
 #include "common/wire/ps_client.h"
 
 namespace pushpull {
@@ -24,10 +25,12 @@ struct PsctlCommand {
   bool wait = false;          // scale: until a step with the new number is applied
   // kStateClean: names of files to remove in addition to the abandoned ones.
   std::vector<std::string> state_files;
+  std::string address;  // of ps task 0, for the commands that contact a server
   absl::Duration timeout = absl::Seconds(10);
 };
 
 struct PsctlFlags {
+  std::vector<std::string> ps = {kDefaultPsAddress};
   std::string output = "text";
   int worker_id = -1;  // -1: not given
   std::string reason = "";
@@ -39,7 +42,8 @@ struct PsctlFlags {
 std::string PsctlUsage();
 
 // words: those of the command line that are not flags, for example "evict" and "2".
-// INVALID_ARGUMENT, with exit code 64: the command line is wrong.
+// INVALID_ARGUMENT, with exit code 64: the command line is wrong. The first address of flags.ps is
+// checked as a worker checks it, if the command contacts a server.
 absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& words,
                                                const PsctlFlags& flags);
 

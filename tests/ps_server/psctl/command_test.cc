@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -67,6 +68,20 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   EXPECT_TRUE(Parse({"scale", "3"}, {.wait = true})->wait);
   ExpectUsageError(Parse({"status"}, {.output = "xml"}), "--output=xml");
   ExpectUsageError(Parse({"status"}, {.timeout = absl::ZeroDuration()}), "--timeout=0");
+}
+
+TEST(PsctlCommandTest, ChecksTheAddressAsAWorkerDoes) {
+  EXPECT_EQ(Parse({"status"})->address, "127.0.0.1:2222");
+  EXPECT_EQ(Parse({"status"}, {.ps = {"a:1", "b:2"}})->address, "a:1");
+  EXPECT_EQ(Parse({"drain"}, {.ps = {"unix:/run/ps"}})->address, "unix:/run/ps");
+  for (const char* address : {"127.0.0.1:94758", "127.0.0.1", "127.0.0.1:0", ":2222", ""}) {
+    SCOPED_TRACE(address);
+    const auto command = Parse({"status"}, {.ps = {address}});
+    ExpectUsageError(command, absl::StrCat("--ps: address \"", address, "\" of ps task 0"));
+    ExpectUsageError(command, "expected host:port with a port from 1 to 65535");
+    EXPECT_TRUE(Parse({"state", "list"}, {.ps = {address}}).ok()) << "no server is contacted";
+  }
+  ExpectUsageError(Parse({"status"}, {.ps = {}}), "--ps names no address");
 }
 
 // Refuses every call with the same status.
