@@ -23,7 +23,8 @@ struct PsctlCommand {
   std::string reason;         // evict
   uint32_t num_replicas = 0;  // scale
   bool wait = false;          // scale: until a step with the new number is applied
-  // kStateClean: names of files to remove in addition to the abandoned ones.
+  // kStateClean: files to remove in addition to the abandoned ones, by their names in the folder or
+  // by the paths that kStateList shows.
   std::vector<std::string> state_files;
   std::string address;  // of ps task 0, for the commands that contact a server
   absl::Duration timeout = absl::Seconds(10);

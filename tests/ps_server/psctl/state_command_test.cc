@@ -68,6 +68,24 @@ TEST_F(StateCommandTest, CleanKeepsFilesThatAServerWouldUse) {
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/killed"));
 }
 
+TEST_F(StateCommandTest, CleanTakesThePathsThatListShows) {
+  const auto running = OpenStore("running");
+  OpenStore("killed");
+  for (const auto& file : nlohmann::json::parse(*Run({"state", "list"}, "json"))) {
+    const std::string path = file["path"];
+    const auto cleaned = Run({"state", "clean", path});
+    if (file["use"] == "in use") {
+      EXPECT_TRUE(absl::IsFailedPrecondition(cleaned.status())) << cleaned.status();
+    } else {
+      ASSERT_TRUE(cleaned.ok()) << cleaned.status();
+      EXPECT_THAT(*cleaned, HasSubstr(path));
+    }
+    EXPECT_EQ(std::filesystem::exists(path), file["use"] == "in use");
+  }
+  const auto elsewhere = Run({"state", "clean", train_dir_.path() + "/running"});
+  EXPECT_TRUE(absl::IsNotFound(elsewhere.status())) << elsewhere.status();
+}
+
 TEST_F(StateCommandTest, CleanWithAWrongNameRemovesNothing) {
   const auto running = OpenStore("running");
   OpenStore("old.aside");
