@@ -9,6 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/time/time.h"
 
+#include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
@@ -67,8 +68,9 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   TransportOptions transport;
   PP_ASSIGN_OR_RETURN(transport.credentials,
                       TransportCredentials::Create(security, {PeerRole::kAdmin}));
+  SteadyClock clock;
   const std::unique_ptr<PsClient> client = MakeGrpcPsClient(command.address, transport);
-  PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get()));
+  PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get(), &clock));
   std::cout << text << std::flush;
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/base/clock.h"
 #include "common/cluster/resolve_cluster.h"
 #include "common/wire/ps_client.h"
 
@@ -49,10 +50,11 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
                                                const PsctlFlags& flags);
 
 // Runs every kind of command but kStateList and kStateClean, which state_command.h runs. Blocks
-// for at most command.timeout. Returns the text for stdout. Returns the errors of the call, with
-// these exit codes: 200: no answer (the message names the address); 66: no such clone; 70:
-// training was stopped.
-absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client);
+// for at most command.timeout, all calls and waits together. Returns the text for stdout. Returns
+// the errors of the call, with these exit codes: 200: no answer (the message names the address);
+// 66: no such clone; 70: training was stopped.
+absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client,
+                                            Clock* clock);
 
 }  // namespace pushpull
 
