@@ -51,15 +51,13 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   flags.worker_id = absl::GetFlag(FLAGS_worker_id);
   flags.reason = absl::GetFlag(FLAGS_reason);
   flags.wait = absl::GetFlag(FLAGS_wait);
+  flags.state_dir = absl::GetFlag(FLAGS_state_dir);
   flags.timeout = absl::GetFlag(FLAGS_timeout);
   PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
   if (command.kind == PsctlCommand::Kind::kStateList ||
       command.kind == PsctlCommand::Kind::kStateClean) {
     PosixFileSystem files;
-    const std::string folder = absl::GetFlag(FLAGS_state_dir);
-    PP_ASSIGN_OR_RETURN(
-        const std::string text,
-        RunStateCommand(command, files, folder.empty() ? DefaultStateDir() : folder));
+    PP_ASSIGN_OR_RETURN(const std::string text, RunStateCommand(command, files, DefaultStateDir()));
     std::cout << text << std::flush;
     return absl::OkStatus();
   }

@@ -230,7 +230,13 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
   }
   PsctlCommand command;
   command.kind = row.kind;
-  if (ContactsServer(row.kind)) PP_RETURN_IF_ERROR(ParseAddress(flags, &command));
+  if (ContactsServer(row.kind)) {
+    PP_RETURN_IF_ERROR(ParseAddress(flags, &command));
+    if (!flags.state_dir.empty()) {
+      return UsageError(absl::StrCat("--state_dir belongs to state, not to ", row.words));
+    }
+  }
+  command.state_dir = flags.state_dir;
   if (row.kind == PsctlCommand::Kind::kStateClean) command.state_files = arguments;
   if (row.kind == PsctlCommand::Kind::kEvict) {
     PP_RETURN_IF_ERROR(ParseEviction(arguments, flags, &command));

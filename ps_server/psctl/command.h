@@ -27,6 +27,9 @@ struct PsctlCommand {
   // kStateClean: files to remove in addition to the abandoned ones, by their names in the folder or
   // by the paths that kStateList shows.
   std::vector<std::string> state_files;
+  // kStateList, kStateClean: the folder, which must exist; empty: the default one, which may be
+  // missing.
+  std::string state_dir;
   std::string address;  // of ps task 0, for the commands that contact a server
   absl::Duration timeout = absl::Seconds(10);
 };
@@ -37,6 +40,7 @@ struct PsctlFlags {
   int worker_id = -1;  // -1: not given
   std::string reason = "";
   bool wait = false;
+  std::string state_dir = "";  // empty: not given
   absl::Duration timeout = absl::Seconds(10);
 };
 

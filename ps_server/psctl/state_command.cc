@@ -91,8 +91,12 @@ absl::Status CheckNames(const std::vector<std::string>& names,
 }  // namespace
 
 absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSystem& files,
-                                            const std::string& folder) {
+                                            const std::string& default_folder) {
   const bool json = command.output == PsctlCommand::Output::kJson;
+  const std::string folder = command.state_dir.empty() ? default_folder : command.state_dir;
+  if (!command.state_dir.empty() && absl::IsNotFound(files.List(folder).status())) {
+    return absl::NotFoundError(absl::StrCat("--state_dir=", folder, ": there is no such folder"));
+  }
   PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> listed, ListStateFiles(files, folder));
   if (command.kind == PsctlCommand::Kind::kStateList) {
     if (json) return Json(listed);

@@ -69,6 +69,10 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"scale", "-3"}), "expected a number");
   ExpectUsageError(Parse({"scale", "3", "4"}), "unexpected argument \"4\"");
   ExpectUsageError(Parse({"drain"}, {.wait = true}), "--wait belongs to scale");
+  ExpectUsageError(Parse({"status"}, {.state_dir = "/nope"}), "--state_dir belongs to state");
+  ExpectUsageError(Parse({"evict", "1"}, {.state_dir = "/nope"}), "not to evict");
+  EXPECT_EQ(Parse({"state", "list"}, {.state_dir = "/s"})->state_dir, "/s");
+  EXPECT_EQ(Parse({"state", "clean"}, {.state_dir = "/s"})->state_dir, "/s");
   EXPECT_EQ(Parse({"scale", "3"})->num_replicas, 3u);
   EXPECT_TRUE(Parse({"scale", "3"}, {.wait = true})->wait);
   ExpectUsageError(Parse({"status"}, {.output = "xml"}), "--output=xml");
