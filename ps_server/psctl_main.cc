@@ -9,18 +9,20 @@
 #include "absl/flags/flag.h"
 #include "absl/time/time.h"
 
+#include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
 #include "common/cli/security_flags.h"
+#include "common/cluster/resolve_cluster.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
 #include "ps_server/psctl/command.h"
 #include "ps_server/psctl/state_command.h"
 #include "ps_server/store/state_folder.h"
 
-ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({"127.0.0.1:2222"}),
+ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({pushpull::kDefaultPsAddress}),
           "Address of ps task 0: host:port or unix:/path; further addresses are ignored");
 ABSL_FLAG(
     std::string, output, "text",
@@ -44,31 +46,29 @@ namespace {
 absl::Status RunPsctl(const MainArguments& arguments) {
   if (arguments.check_config) return UsageError("--check_config: psctl has no config");
   PsctlFlags flags;
+  flags.ps = absl::GetFlag(FLAGS_ps);
   flags.output = absl::GetFlag(FLAGS_output);
   flags.worker_id = absl::GetFlag(FLAGS_worker_id);
   flags.reason = absl::GetFlag(FLAGS_reason);
   flags.wait = absl::GetFlag(FLAGS_wait);
+  flags.state_dir = absl::GetFlag(FLAGS_state_dir);
   flags.timeout = absl::GetFlag(FLAGS_timeout);
   PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
   if (command.kind == PsctlCommand::Kind::kStateList ||
       command.kind == PsctlCommand::Kind::kStateClean) {
     PosixFileSystem files;
-    const std::string folder = absl::GetFlag(FLAGS_state_dir);
-    PP_ASSIGN_OR_RETURN(
-        const std::string text,
-        RunStateCommand(command, files, folder.empty() ? DefaultStateDir() : folder));
+    PP_ASSIGN_OR_RETURN(const std::string text, RunStateCommand(command, files, DefaultStateDir()));
     std::cout << text << std::flush;
     return absl::OkStatus();
   }
-  const std::vector<std::string> addresses = absl::GetFlag(FLAGS_ps);
-  if (addresses.empty()) return UsageError("--ps names no address");
   PP_ASSIGN_OR_RETURN(const TransportSecurity security, TransportSecurityFromFlags());
-  PP_RETURN_IF_ERROR(CheckAddresses(security, {addresses[0]}));
+  PP_RETURN_IF_ERROR(CheckAddresses(security, {command.address}));
   TransportOptions transport;
   PP_ASSIGN_OR_RETURN(transport.credentials,
                       TransportCredentials::Create(security, {PeerRole::kAdmin}));
-  const std::unique_ptr<PsClient> client = MakeGrpcPsClient(addresses[0], transport);
-  PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get()));
+  SteadyClock clock;
+  const std::unique_ptr<PsClient> client = MakeGrpcPsClient(command.address, transport);
+  PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get(), &clock));
   std::cout << text << std::flush;
   return absl::OkStatus();
 }

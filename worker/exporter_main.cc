@@ -111,8 +111,13 @@ absl::StatusOr<std::vector<std::string>> FindNames(FileSystem& files,
 }
 
 // Removes what describes the model with raw heads that was at `onnx_path` before, if there was one.
+// A file of somebody else that has this name stays.
 absl::Status RemoveOldHeadsFile(FileSystem& files, const std::string& onnx_path) {
   const std::string path = HeadsFilePath(onnx_path);
+  if (const absl::Status own = CheckOwnHeadsFile(files, path); !own.ok()) {
+    LOG(WARNING) << own.message() << "; the exporter leaves it alone";
+    return absl::OkStatus();
+  }
   const absl::Status removed = files.RemoveFile(path);
   if (absl::IsNotFound(removed)) return absl::OkStatus();
   PP_RETURN_IF_ERROR(removed);
@@ -125,6 +130,14 @@ absl::Status Run() {
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig());
   const std::string output = absl::GetFlag(FLAGS_output);
   PP_ASSIGN_OR_RETURN(const ModelFormat format, ModelFormatOf(output));
+  const bool raw_heads = absl::GetFlag(FLAGS_heads) == "raw";
+  if (raw_heads) {
+    const absl::Status own = CheckOwnHeadsFile(files, HeadsFilePath(output));
+    if (!own.ok()) {
+      return absl::Status(own.code(), absl::StrCat("--heads=raw would replace a file: ",
+                                                   own.message(), "; give another --output"));
+    }
+  }
   const std::string weights = absl::GetFlag(FLAGS_weights);
   InferenceModelOptions options;
   options.step = absl::GetFlag(FLAGS_step);
@@ -133,7 +146,6 @@ absl::Status Run() {
   PP_ASSIGN_OR_RETURN(
       const InferenceModel model,
       LoadInferenceModel(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
-  const bool raw_heads = absl::GetFlag(FLAGS_heads) == "raw";
   PP_ASSIGN_OR_RETURN(std::string contents,
                       EncodeModel(model, raw_heads ? ModelFormat::kOnnxRawHeads : format));
   const size_t size_bytes = contents.size();

@@ -60,22 +60,6 @@ absl::StatusOr<std::string> PortOf(const std::string& address) {
   return address.substr(colon + 1);
 }
 
-absl::Status CheckAddresses(const Sourced<std::vector<std::string>>& ps) {
-  std::set<std::string> seen;
-  for (const std::string& address : ps.value) {
-    const auto wrong = [&](absl::string_view why) {
-      return absl::InvalidArgumentError(absl::StrCat(ps.source, ": address \"", address,
-                                                     "\" of ps task ", seen.size(), ": ", why));
-    };
-    if (!absl::StartsWith(address, kUnixPrefix)) {
-      const auto port = PortOf(address);
-      if (!port.ok()) return wrong(port.status().message());
-    }
-    if (!seen.insert(address).second) return wrong("another task has it too");
-  }
-  return absl::OkStatus();
-}
-
 // Returns where a ps task listens if its peers reach it at `address`.
 absl::StatusOr<std::string> ListenAddress(const std::string& address) {
   if (IsLocalAddress(address)) return address;
@@ -95,7 +79,7 @@ absl::StatusOr<ClusterSpec> ResolveWorker(const ClusterView& flags,
     return Refuse("no address of a ps task is known", environment, "give --ps");
   }
   spec.ps = ps.value_or(Sourced<std::vector<std::string>>{{kDefaultPsAddress}, kDefault});
-  PP_RETURN_IF_ERROR(CheckAddresses(spec.ps));
+  PP_RETURN_IF_ERROR(CheckPsAddresses(spec.ps));
   spec.num_ps = {static_cast<int>(spec.ps.value.size()), spec.ps.source};
 
   const auto num_workers = First(flags.num_workers, environment.num_workers);
@@ -149,7 +133,7 @@ absl::Status ResolveTasks(const ClusterView& flags, const ClusterView& environme
     return Refuse(absl::StrCat("the addresses of the ", num_ps->value, " ps tasks are not known"),
                   environment, "give --cluster with one per task");
   }
-  PP_RETURN_IF_ERROR(CheckAddresses(*ps));
+  PP_RETURN_IF_ERROR(CheckPsAddresses(*ps));
   if (static_cast<int>(ps->value.size()) != num_ps->value) {
     return absl::InvalidArgumentError(absl::StrCat("number of ps tasks: ", Show(*num_ps),
                                                    " contradicts the ", ps->value.size(),
@@ -230,6 +214,22 @@ absl::StatusOr<ClusterSpec> FindCluster(Role role, const ClusterView& flags,
                                         const Environment& environment) {
   PP_ASSIGN_OR_RETURN(const ClusterView view, ReadClusterEnvironment(role, environment));
   return ResolveCluster(role, flags, listen, view);
+}
+
+absl::Status CheckPsAddresses(const Sourced<std::vector<std::string>>& ps) {
+  std::set<std::string> seen;
+  for (const std::string& address : ps.value) {
+    const auto wrong = [&](absl::string_view why) {
+      return absl::InvalidArgumentError(absl::StrCat(ps.source, ": address \"", address,
+                                                     "\" of ps task ", seen.size(), ": ", why));
+    };
+    if (!absl::StartsWith(address, kUnixPrefix)) {
+      const auto port = PortOf(address);
+      if (!port.ok()) return wrong(port.status().message());
+    }
+    if (!seen.insert(address).second) return wrong("another task has it too");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRole(Role role, const Environment& environment) {

@@ -12,6 +12,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,12 @@ absl::StatusOr<ClusterSpec> ResolveCluster(Role role, const ClusterView& flags,
 absl::StatusOr<ClusterSpec> FindCluster(Role role, const ClusterView& flags,
                                         const std::optional<std::string>& listen,
                                         const Environment& environment);
+
+// Checks the form of the addresses of ps tasks, which begin with task 0, as ResolveCluster does.
+// For a program that is not part of the cluster but calls it. INVALID_ARGUMENT: the message names
+// the source and an address that is neither host:port with a port from 1 to 65535 nor unix:/path,
+// or that two tasks have.
+absl::Status CheckPsAddresses(const Sourced<std::vector<std::string>>& ps);
 
 // Checks that the environment does not assign another role to this process. For a program that is
 // not part of the cluster but may be started by the same scheduler. INVALID_ARGUMENT: it does, or a

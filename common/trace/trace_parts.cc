@@ -1,9 +1,11 @@
 #include "common/trace/trace_parts.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -18,14 +20,27 @@ namespace {
 
 constexpr absl::string_view kInfix = ".clone";
 
+// Says whether TracePartPath gives a part of the trace this name. `trace_name` and `name` have no
+// folder. Other files that begin in the same way belong to the user.
+bool IsPart(const std::string& trace_name, const std::string& name) {
+  absl::string_view numbers = name;
+  if (!absl::ConsumePrefix(&numbers, trace_name) || !absl::ConsumePrefix(&numbers, kInfix)) {
+    return false;
+  }
+  const std::pair<absl::string_view, absl::string_view> texts =
+      absl::StrSplit(numbers, absl::MaxSplits('.', 1));
+  int clone = 0;
+  int pid = 0;
+  return absl::SimpleAtoi(texts.first, &clone) && absl::SimpleAtoi(texts.second, &pid) &&
+         clone >= 0 && pid > 0 && TracePartPath(trace_name, clone, pid) == name;
+}
+
 absl::StatusOr<std::vector<std::string>> ListParts(FileSystem& files, const std::string& path) {
   const std::string folder = FolderOf(path);
   PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(folder));
   std::vector<std::string> parts;
   for (const std::string& name : names) {
-    if (absl::StartsWith(name, absl::StrCat(FileNameOf(path), kInfix))) {
-      parts.push_back(JoinPath(folder, name));
-    }
+    if (IsPart(FileNameOf(path), name)) parts.push_back(JoinPath(folder, name));
   }
   return parts;
 }

@@ -22,8 +22,10 @@ inline int TraceProcessOfClone(uint32_t worker_id) {
 // part is itself a complete trace.
 std::string TracePartPath(const std::string& path, int clone, int pid);
 
-// Writes an empty trace to `path` and removes parts that an earlier worker has left. The folder of
-// `path` must exist. Returns errors of the file system.
+// Writes an empty trace to `path` and removes parts that an earlier worker has left: the files with
+// names of TracePartPath, and no others. The folder of `path` must exist. Returns errors of the
+// file system. Two workers must not run with the same path, because each would take the other's
+// parts.
 absl::Status StartTrace(FileSystem& files, const std::string& path);
 
 // Writes the events of all parts to `path` and removes the parts. Of a part whose process was

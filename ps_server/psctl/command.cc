@@ -12,7 +12,6 @@
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
-#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/wire/error_detail.h"
@@ -72,6 +71,18 @@ absl::StatusOr<ParsedWords> ParseWords(const std::vector<std::string>& words) {
   if (words.empty()) return UsageError(absl::StrCat("no command, ", expected));
   return UsageError(
       absl::StrCat("unknown command \"", absl::StrJoin(words, " "), "\", ", expected));
+}
+
+bool ContactsServer(PsctlCommand::Kind kind) {
+  return kind != PsctlCommand::Kind::kStateList && kind != PsctlCommand::Kind::kStateClean;
+}
+
+absl::Status ParseAddress(const PsctlFlags& flags, PsctlCommand* command) {
+  if (flags.ps.empty()) return UsageError("--ps names no address");
+  absl::Status form = CheckPsAddresses({{flags.ps[0]}, "flag --ps"});
+  if (!form.ok()) return WithExitCode(std::move(form), kExitUsage);
+  command->address = flags.ps[0];
+  return absl::OkStatus();
 }
 
 absl::Status ParseEviction(const std::vector<std::string>& arguments, const PsctlFlags& flags,
@@ -139,13 +150,14 @@ std::string FormatScale(const ps::ScaleReply& reply, uint32_t num_replicas) {
   return text + "\n";
 }
 
-// Asks for the status until the step is applied or training has ended, for at most the command's
-// timeout.
-absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, PsClient* client) {
-  SteadyClock clock;
-  const absl::Duration deadline = clock.Now() + command.timeout;
+// Asks for the status until the step is applied or training has ended, until `deadline` (a time of
+// the clock) at most. Asks at least once, so that the error can say for whom the job waits.
+absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, absl::Duration deadline,
+                         PsClient* client, Clock* clock) {
+  std::string waiting_for;  // as the last answer says
   for (;;) {
-    const absl::StatusOr<ps::StatusReply> status = client->GetStatus({}, command.timeout);
+    const absl::Duration left = std::max(deadline - clock->Now(), absl::ZeroDuration());
+    const absl::StatusOr<ps::StatusReply> status = client->GetStatus({}, left);
     if (status.ok()) {
       if (status->version() >= step || status->training_done()) return absl::OkStatus();
       if (!status->stopped().empty()) {
@@ -153,26 +165,27 @@ absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, PsClient* c
             absl::InternalError(absl::StrCat("training was stopped: ", status->stopped())),
             kExitInternal);
       }
+      waiting_for = status->waiting_for();
     }
-    if (clock.Now() >= deadline) {
+    // In less time than a pause a call would hardly be answered.
+    if (deadline - clock->Now() <= kStatusPause) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("the job is scaled, but step %d is not applied after %s%s", step,
-                          absl::FormatDuration(command.timeout),
-                          !status.ok() ? absl::StrCat(": ", status.status().message())
-                          : status->waiting_for().empty()
-                              ? ""
-                              : absl::StrCat("; it waits for ", status->waiting_for())));
+          absl::StrCat("the job is scaled, but step ", step, " is not applied after ",
+                       absl::FormatDuration(command.timeout),
+                       status.ok() ? "" : absl::StrCat(": ", status.status().message()),
+                       waiting_for.empty() ? "" : absl::StrCat("; it waits for ", waiting_for)));
     }
-    clock.Sleep(kStatusPause);
+    clock->Sleep(kStatusPause);
   }
 }
 
-absl::StatusOr<std::string> RunScale(const PsctlCommand& command, PsClient* client) {
+absl::StatusOr<std::string> RunScale(const PsctlCommand& command, PsClient* client, Clock* clock) {
+  const absl::Duration deadline = clock->Now() + command.timeout;
   ps::ScaleRequest request;
   request.set_num_replicas(command.num_replicas);
   const absl::StatusOr<ps::ScaleReply> reply = client->Scale(request, command.timeout);
   if (reply.ok() && command.wait) {
-    PP_RETURN_IF_ERROR(WaitForStep(reply->from_step(), command, client));
+    PP_RETURN_IF_ERROR(WaitForStep(reply->from_step(), command, deadline, client, clock));
   }
   return Show(reply, command.output, [&](const ps::ScaleReply& scaled) {
     return FormatScale(scaled, command.num_replicas);
@@ -217,6 +230,13 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
   }
   PsctlCommand command;
   command.kind = row.kind;
+  if (ContactsServer(row.kind)) {
+    PP_RETURN_IF_ERROR(ParseAddress(flags, &command));
+    if (!flags.state_dir.empty()) {
+      return UsageError(absl::StrCat("--state_dir belongs to state, not to ", row.words));
+    }
+  }
+  command.state_dir = flags.state_dir;
   if (row.kind == PsctlCommand::Kind::kStateClean) command.state_files = arguments;
   if (row.kind == PsctlCommand::Kind::kEvict) {
     PP_RETURN_IF_ERROR(ParseEviction(arguments, flags, &command));
@@ -240,7 +260,8 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
   return command;
 }
 
-absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client) {
+absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client,
+                                            Clock* clock) {
   switch (command.kind) {
     case PsctlCommand::Kind::kStatus:
       return Show(client->GetStatus({}, command.timeout), command.output,
@@ -261,7 +282,7 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
                         reply.version());
                   });
     case PsctlCommand::Kind::kScale:
-      return RunScale(command, client);
+      return RunScale(command, client, clock);
     case PsctlCommand::Kind::kEvict:
       return RunEvict(command, client);
     case PsctlCommand::Kind::kStateList:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -63,13 +64,18 @@ std::string Json(const std::vector<StateFileInfo>& files) {
   return JsonLine(array) + "\n";
 }
 
+// Says whether a word of the command line names the file: by its path, as `psctl state list` shows
+// it, or by its name in the folder.
+bool IsNamed(const std::string& word, const StateFileInfo& info) {
+  return word == info.path || word == FileNameOf(info.path);
+}
+
 // OK: every name is a file of the folder that no process uses.
 absl::Status CheckNames(const std::vector<std::string>& names,
                         const std::vector<StateFileInfo>& files, const std::string& folder) {
   for (const std::string& name : names) {
-    const auto found = std::find_if(files.begin(), files.end(), [&](const StateFileInfo& info) {
-      return FileNameOf(info.path) == name;
-    });
+    const auto found = std::find_if(files.begin(), files.end(),
+                                    [&](const StateFileInfo& info) { return IsNamed(name, info); });
     if (found == files.end()) {
       return absl::NotFoundError(
           absl::StrCat("there is no file ", name, " in ", folder, "; see psctl state list"));
@@ -85,8 +91,12 @@ absl::Status CheckNames(const std::vector<std::string>& names,
 }  // namespace
 
 absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSystem& files,
-                                            const std::string& folder) {
+                                            const std::string& default_folder) {
   const bool json = command.output == PsctlCommand::Output::kJson;
+  const std::string folder = command.state_dir.empty() ? default_folder : command.state_dir;
+  if (!command.state_dir.empty() && absl::IsNotFound(files.List(folder).status())) {
+    return absl::NotFoundError(absl::StrCat("--state_dir=", folder, ": there is no such folder"));
+  }
   PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> listed, ListStateFiles(files, folder));
   if (command.kind == PsctlCommand::Kind::kStateList) {
     if (json) return Json(listed);
@@ -95,8 +105,9 @@ absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSys
   PP_RETURN_IF_ERROR(CheckNames(command.state_files, listed, folder));
   PP_ASSIGN_OR_RETURN(const std::vector<StateFileInfo> removed,
                       CleanStateFiles(files, folder, [&](const StateFileInfo& info) {
-                        return std::count(command.state_files.begin(), command.state_files.end(),
-                                          FileNameOf(info.path)) > 0;
+                        return absl::c_any_of(command.state_files, [&](const std::string& name) {
+                          return IsNamed(name, info);
+                        });
                       }));
   if (json) return Json(removed);
   int64_t bytes = 0;

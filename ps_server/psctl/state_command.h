@@ -12,12 +12,13 @@
 
 namespace pushpull {
 
-// command.kind: kStateList or kStateClean. folder: the folder of the state files. Returns the
-// text for stdout: a table, or a JSON array with one object per file. Blocks on the disk.
-// Neither of these errors removes a file. NOT_FOUND: clean names a file that is not in the
-// folder. FAILED_PRECONDITION: clean names a file that is in use.
+// command.kind: kStateList or kStateClean. default_folder: the folder of the state files if
+// command.state_dir is empty. Returns the text for stdout: a table, or a JSON array with one object
+// per file. Blocks on the disk. None of these errors removes a file. NOT_FOUND: there is no folder
+// command.state_dir, or clean names a file that is not in the folder. FAILED_PRECONDITION: clean
+// names a file that is in use.
 absl::StatusOr<std::string> RunStateCommand(const PsctlCommand& command, FileSystem& files,
-                                            const std::string& folder);
+                                            const std::string& default_folder);
 
 }  // namespace pushpull
 

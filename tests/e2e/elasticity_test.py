@@ -85,6 +85,8 @@ class Elasticity(OperatorTest):
         worker = self.start_worker()
         self.assertIn("no clone 9", self.psctl("evict", 9, expect=66))
         self.assertIn("unknown command", self.psctl("stop", expect=64))
+        # A port that is too large must not wrap round to that of another job.
+        self.assertIn("127.0.0.1:94758", self.psctl("status", "--ps=127.0.0.1:94758", expect=64))
         asked = self.wait_for_step(20)["version"]
         saved = int(re.search(r"step (\d+)", self.psctl("checkpoint")).group(1))
         self.assertGreaterEqual(saved, asked)

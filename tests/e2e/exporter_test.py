@@ -228,6 +228,17 @@ class Exporter(EndToEndTest):
         config.write_text(text)
         self.assertEqual(self.export(good, "--step=6")["step"], 6)
         self.check_onnx(good)
+        # A file with the name of the model's side file that the exporter has not written stays.
+        contents = good.read_bytes()
+        notes = self.out / "model.heads.json"
+        notes.write_text('{"heads": 4}')
+        self.assertIn(str(notes), self.export(good, "--heads=raw", code=65))
+        self.assertEqual(good.read_bytes(), contents)
+        good.unlink()
+        self.export(good)
+        self.assertEqual(good.read_bytes(), contents)
+        self.assertEqual(notes.read_text(), '{"heads": 4}')
+        self.assertEqual(sorted(os.listdir(self.out)), ["folder.onnx", "model.heads.json", "model.onnx"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "kernels/detection/anchors.h"
 #include "worker/export/onnx_model.h"
@@ -15,6 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr char kFormat[] = "pushpull-heads";
 constexpr int kFormatVersion = 1;
 
 Json DescribePreprocessing(const NetworkSpec& network) {
@@ -73,11 +75,24 @@ std::string HeadsFilePath(const std::string& onnx_path) {
   return absl::StrCat(absl::StripSuffix(onnx_path, ".onnx"), ".heads.json");
 }
 
+absl::Status CheckOwnHeadsFile(FileSystem& files, const std::string& path) {
+  const absl::StatusOr<std::string> contents = ReadWholeFile(files, path);
+  if (absl::IsNotFound(contents.status())) return absl::OkStatus();
+  PP_RETURN_IF_ERROR(contents.status());
+  const Json json = Json::parse(*contents, nullptr, false);
+  if (json.is_object() && json.contains("format") && json["format"] == kFormat) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is not a file of exporter --heads=raw: it does not have \"format\": \"",
+                   kFormat, "\""));
+}
+
 std::string EncodeHeadsFile(const InferenceModel& model,
                             const std::vector<std::string>& class_names) {
   const NetworkSpec& network = model.network;
   const FeatureShape& input = network.input;
-  Json json = {{"format", "pushpull-heads"},
+  Json json = {{"format", kFormat},
                {"format_version", kFormatVersion},
                {"model", network.name},
                {"step", model.step},

@@ -1,6 +1,7 @@
 #include "common/trace/trace_parts.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -15,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 class TracePartsTest : public ::testing::Test {
  protected:
@@ -79,6 +81,26 @@ TEST_F(TracePartsTest, RemovesPartsOfAnEarlierWorkerAtTheStart) {
   ASSERT_EQ(WriteFileAtomically(files_, "/trace2", "mine"), absl::OkStatus());
   ASSERT_EQ(StartTrace(files_, "/trace"), absl::OkStatus());
   EXPECT_THAT(*files_.List("/"), ElementsAre("trace", "trace2"));
+}
+
+// Only the names that TracePartPath makes are those of parts.
+TEST_F(TracePartsTest, LeavesFilesOfOthersAlone) {
+  const std::vector<std::string> strangers = {
+      "trace.clone",      "trace.clone-1.2", "trace.clone.5",     "trace.clone0",
+      "trace.clone0.",    "trace.clone0.07", "trace.clone0.1.gz", "trace.clone0.txt",
+      "trace.clone00.1",  "trace.clone0_1",  "trace.clone1 .2",   "trace.clone_backup.tar",
+      "trace.clones.txt", "trace2.clone0.1"};
+  for (const std::string& name : strangers) {
+    ASSERT_EQ(WriteFileAtomically(files_, "/" + name, "{\"a\": 1}"), absl::OkStatus());
+  }
+  std::vector<std::string> left = strangers;
+  left.push_back("trace");
+  WritePart(0, 1, 2);
+  ASSERT_EQ(StartTrace(files_, "/trace"), absl::OkStatus());
+  EXPECT_THAT(*files_.List("/"), UnorderedElementsAreArray(left));
+  const size_t events = json::parse(WritePart(0, 1, 2)).size();
+  EXPECT_EQ(Merged().size(), events);
+  EXPECT_THAT(*files_.List("/"), UnorderedElementsAreArray(left));
 }
 
 TEST_F(TracePartsTest, KeepsThePartsIfTheMergeFails) {

@@ -1,15 +1,21 @@
 #include "ps_server/psctl/command.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_clock.h"
 #include "tests/testkit/in_process_ps_client.h"
+#include "tests/testkit/refusing_ps_client.h"
 
 namespace pushpull {
 namespace {
@@ -63,10 +69,28 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"scale", "-3"}), "expected a number");
   ExpectUsageError(Parse({"scale", "3", "4"}), "unexpected argument \"4\"");
   ExpectUsageError(Parse({"drain"}, {.wait = true}), "--wait belongs to scale");
+  ExpectUsageError(Parse({"status"}, {.state_dir = "/nope"}), "--state_dir belongs to state");
+  ExpectUsageError(Parse({"evict", "1"}, {.state_dir = "/nope"}), "not to evict");
+  EXPECT_EQ(Parse({"state", "list"}, {.state_dir = "/s"})->state_dir, "/s");
+  EXPECT_EQ(Parse({"state", "clean"}, {.state_dir = "/s"})->state_dir, "/s");
   EXPECT_EQ(Parse({"scale", "3"})->num_replicas, 3u);
   EXPECT_TRUE(Parse({"scale", "3"}, {.wait = true})->wait);
   ExpectUsageError(Parse({"status"}, {.output = "xml"}), "--output=xml");
   ExpectUsageError(Parse({"status"}, {.timeout = absl::ZeroDuration()}), "--timeout=0");
+}
+
+TEST(PsctlCommandTest, ChecksTheAddressAsAWorkerDoes) {
+  EXPECT_EQ(Parse({"status"})->address, "127.0.0.1:2222");
+  EXPECT_EQ(Parse({"status"}, {.ps = {"a:1", "b:2"}})->address, "a:1");
+  EXPECT_EQ(Parse({"drain"}, {.ps = {"unix:/run/ps"}})->address, "unix:/run/ps");
+  for (const char* address : {"127.0.0.1:94758", "127.0.0.1", "127.0.0.1:0", ":2222", ""}) {
+    SCOPED_TRACE(address);
+    const auto command = Parse({"status"}, {.ps = {address}});
+    ExpectUsageError(command, absl::StrCat("--ps: address \"", address, "\" of ps task 0"));
+    ExpectUsageError(command, "expected host:port with a port from 1 to 65535");
+    EXPECT_TRUE(Parse({"state", "list"}, {.ps = {address}}).ok()) << "no server is contacted";
+  }
+  ExpectUsageError(Parse({"status"}, {.ps = {}}), "--ps names no address");
 }
 
 // Refuses every call with the same status.
@@ -83,7 +107,8 @@ class RefusingHandler final : public FakePsHandler {
 std::string Output(FakePsHandler* handler, const std::vector<std::string>& arguments,
                    const std::string& output) {
   const auto client = MakeInProcessPsClient(handler, "host:1");
-  const auto text = RunPsctlCommand(*Parse(arguments, {.output = output}), client.get());
+  FakeClock clock;
+  const auto text = RunPsctlCommand(*Parse(arguments, {.output = output}), client.get(), &clock);
   EXPECT_TRUE(text.ok()) << text.status();
   return text.value_or("");
 }
@@ -124,8 +149,9 @@ class ScalingHandler final : public FakePsHandler {
 TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
   ScalingHandler handler;
   const auto client = MakeInProcessPsClient(&handler, "host:1");
+  FakeClock clock;
   const auto run = [&](const std::string& number, const PsctlFlags& flags) {
-    return RunPsctlCommand(*Parse({"scale", number}, flags), client.get());
+    return RunPsctlCommand(*Parse({"scale", number}, flags), client.get(), &clock);
   };
   EXPECT_EQ(*run("4", {}),
             "4 replicas from step 7 on, 1 until then; 2 clones are there: they compute several "
@@ -137,19 +163,71 @@ TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
   EXPECT_EQ(handler.version(), 7u);
 }
 
+// Answers each call after a time of its own, if the caller waits that long. The job never reaches
+// the step.
+class SlowPsClient final : public RefusingPsClient {
+ public:
+  SlowPsClient(absl::Duration scale, absl::Duration status, FakeClock* clock)
+      : scale_(scale), status_(status), clock_(clock) {}
+
+  absl::StatusOr<ps::ScaleReply> Scale(const ps::ScaleRequest&, absl::Duration timeout) override {
+    PP_RETURN_IF_ERROR(Answer(scale_, timeout));
+    ps::ScaleReply reply;
+    reply.set_from_step(7);
+    return reply;
+  }
+  absl::StatusOr<ps::StatusReply> GetStatus(const ps::StatusRequest&,
+                                            absl::Duration timeout) override {
+    PP_RETURN_IF_ERROR(Answer(status_, timeout));
+    ps::StatusReply reply;
+    reply.set_version(6);
+    reply.set_waiting_for("clone 3 of 4 (lost)");
+    return reply;
+  }
+
+ private:
+  absl::Status Answer(absl::Duration after, absl::Duration timeout) {
+    EXPECT_GE(timeout, absl::ZeroDuration());
+    clock_->Advance(std::min(after, timeout));
+    return after <= timeout ? absl::OkStatus() : absl::DeadlineExceededError("no answer in time");
+  }
+
+  const absl::Duration scale_;
+  const absl::Duration status_;
+  FakeClock* const clock_;
+};
+
 TEST(PsctlCommandTest, ScaleWaitsForAtMostTheTimeout) {
-  ScalingHandler handler;
-  const auto client = MakeInProcessPsClient(&handler, "host:1");
-  const auto late = RunPsctlCommand(
-      *Parse({"scale", "4"}, {.wait = true, .timeout = absl::Milliseconds(50)}), client.get());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
-  EXPECT_THAT(std::string(late.status().message()), HasSubstr("clone 3 of 4 (lost)"));
+  struct Case {
+    absl::Duration scale;
+    absl::Duration status;
+    std::string words;  // of the error
+  };
+  for (const Case& a_case : {Case{absl::ZeroDuration(), absl::ZeroDuration(), "clone 3 of 4"},
+                             Case{absl::Seconds(6), absl::Seconds(3), "clone 3 of 4"},
+                             Case{absl::Seconds(6), absl::Hours(1), "no answer in time"},
+                             Case{absl::Seconds(10), absl::Hours(1), "no answer in time"},
+                             Case{absl::Hours(1), absl::Hours(1), "no answer in time"}}) {
+    SCOPED_TRACE(absl::StrCat(absl::FormatDuration(a_case.scale), " and ",
+                              absl::FormatDuration(a_case.status)));
+    FakeClock clock;
+    SlowPsClient client(a_case.scale, a_case.status, &clock);
+    const absl::Duration start = clock.Now();
+    const absl::Duration timeout = absl::Seconds(10);
+    const auto late = RunPsctlCommand(*Parse({"scale", "4"}, {.wait = true, .timeout = timeout}),
+                                      &client, &clock);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+    EXPECT_THAT(std::string(late.status().message()), HasSubstr(a_case.words));
+    EXPECT_LE(clock.Now() - start, timeout);
+    EXPECT_GE(clock.Now() - start, absl::Seconds(9)) << "it gives up too early";
+  }
 }
 
 int ExitCodeFor(const absl::Status& refusal) {
   RefusingHandler handler(refusal);
   const auto client = MakeInProcessPsClient(&handler, "host:1");
-  return ExitCodeOf(RunPsctlCommand(*Parse({"evict", "1"}), client.get()).status());
+  FakeClock clock;
+  return ExitCodeOf(RunPsctlCommand(*Parse({"evict", "1"}), client.get(), &clock).status());
 }
 
 TEST(PsctlCommandTest, MapsErrorsToExitCodes) {

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/cli/exit_codes.h"
 #include "ps_server/store/variable_store.h"
 #include "tests/common/optimizer/optimizer_test_util.h"
 #include "tests/ps_server/store/state_dir_test_util.h"
@@ -58,6 +59,24 @@ TEST_F(StateCommandTest, ListsStateFiles) {
   EXPECT_EQ(files[1]["use"], "in use");
 }
 
+TEST_F(StateCommandTest, AFolderThatIsNamedMustExist) {
+  OpenStore("killed");
+  const std::string missing = dir_.path() + "/nope";
+  for (const char* word : {"list", "clean"}) {
+    SCOPED_TRACE(word);
+    const auto command = ParsePsctlCommand({"state", word}, {.state_dir = missing});
+    ASSERT_TRUE(command.ok()) << command.status();
+    const auto refused = RunStateCommand(*command, files_, dir_.path());
+    EXPECT_EQ(ExitCodeOf(refused.status()), kExitMissingInput) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr(missing));
+  }
+  const auto named = ParsePsctlCommand({"state", "list"}, {.state_dir = dir_.path()});
+  EXPECT_THAT(*RunStateCommand(*named, files_, missing), HasSubstr("killed"));
+  const auto list = ParsePsctlCommand({"state", "list"}, {});
+  EXPECT_THAT(*RunStateCommand(*list, files_, missing), HasSubstr("no mapped state in " + missing))
+      << "no server has run yet";
+}
+
 TEST_F(StateCommandTest, CleanKeepsFilesThatAServerWouldUse) {
   OpenStore("killed");
   OpenStore("old.aside");
@@ -66,6 +85,24 @@ TEST_F(StateCommandTest, CleanKeepsFilesThatAServerWouldUse) {
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/old.aside"));
   EXPECT_THAT(*Run({"state", "clean", "killed"}), HasSubstr("killed"));
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/killed"));
+}
+
+TEST_F(StateCommandTest, CleanTakesThePathsThatListShows) {
+  const auto running = OpenStore("running");
+  OpenStore("killed");
+  for (const auto& file : nlohmann::json::parse(*Run({"state", "list"}, "json"))) {
+    const std::string path = file["path"];
+    const auto cleaned = Run({"state", "clean", path});
+    if (file["use"] == "in use") {
+      EXPECT_TRUE(absl::IsFailedPrecondition(cleaned.status())) << cleaned.status();
+    } else {
+      ASSERT_TRUE(cleaned.ok()) << cleaned.status();
+      EXPECT_THAT(*cleaned, HasSubstr(path));
+    }
+    EXPECT_EQ(std::filesystem::exists(path), file["use"] == "in use");
+  }
+  const auto elsewhere = Run({"state", "clean", train_dir_.path() + "/running"});
+  EXPECT_TRUE(absl::IsNotFound(elsewhere.status())) << elsewhere.status();
 }
 
 TEST_F(StateCommandTest, CleanWithAWrongNameRemovesNothing) {

@@ -5,6 +5,7 @@
 #include "nlohmann/json.hpp"
 
 #include "kernels/detection/anchors.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/worker/export/export_testing.h"
 
 namespace pushpull {
@@ -90,6 +91,25 @@ TEST(HeadsFileTest, DescribesThePadding) {
                                           {"pad_value", {1.0, 2.0, 3.5}},
                                           {"scale", 2.0 / 255.0},
                                           {"offset", -1.0}}));
+}
+
+TEST(HeadsFileTest, KnowsTheFilesOfTheExporter) {
+  MemoryFileSystem files;
+  const std::string path = "/model.heads.json";
+  EXPECT_TRUE(CheckOwnHeadsFile(files, path).ok()) << "no file";
+  const std::string own = EncodeHeadsFile(MakeInferenceModel(ClassifierConfig()), {"caf\xe9"});
+  ASSERT_TRUE(WriteFileAtomically(files, path, own).ok());
+  EXPECT_TRUE(CheckOwnHeadsFile(files, path).ok());
+  for (const std::string& other :
+       {std::string(), own.substr(0, own.size() / 2), std::string(R"({"heads": 4})"),
+        std::string(R"({"format": "pushpull"})"), std::string(R"({"format": 1})"),
+        std::string(R"({"notes": {"format": "pushpull-heads"}})"),
+        std::string(R"(["format", "pushpull-heads"])"), std::string("\xff\x00", 2)}) {
+    ASSERT_TRUE(WriteFileAtomically(files, path, other).ok());
+    const absl::Status refused = CheckOwnHeadsFile(files, path);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << other << ": " << refused;
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(path));
+  }
 }
 
 // A folder's name may have any bytes, but JSON is UTF-8.
