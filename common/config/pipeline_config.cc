@@ -30,7 +30,7 @@ using google::protobuf::FieldDescriptor;
 
 // Far above what configs need: the largest in deploy/pipelines has 4 KiB and is 7 levels deep.
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
-constexpr int kMaxDepth = 100;
+constexpr int kMaxNesting = 100;
 // Errors show at most this much of a word or message.
 constexpr size_t kMaxShownBytes = 300;
 
@@ -54,9 +54,10 @@ absl::Status CheckLimits(const std::string& text, absl::string_view name) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": expected protobuf text, got a zero byte at offset ", text.find('\0')));
   }
-  if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxDepth)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Location(name, *point), ": messages and lists are nested more than ", kMaxDepth, " deep"));
+  if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxNesting)) {
+    return absl::InvalidArgumentError(absl::StrCat(Location(name, *point),
+                                                   ": messages and lists are nested more than ",
+                                                   kMaxNesting, " deep"));
   }
   return absl::OkStatus();
 }
@@ -212,7 +213,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
   // The parser would stop at the first unknown field. As warnings it reports all of them, and the
   // collector turns them into errors.
   parser.AllowUnknownField(true);
-  parser.SetRecursionLimit(kMaxDepth);
+  parser.SetRecursionLimit(kMaxNesting);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   const bool parsed = parser.Parse(&input, &config);
   PP_RETURN_IF_ERROR(collector.status());
