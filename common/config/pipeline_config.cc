@@ -151,8 +151,9 @@ class Collector final : public google::protobuf::io::ErrorCollector {
   int64_t count_ = 0;
 };
 
-// Sets every unset scalar field of the message, and of the messages in it, to its default. Clears
-// the fields that are unsupported or have no effect.
+// Sets every unset scalar field of the message, and of the messages in it, to its default, but not
+// a field that means something else while it is unset. Clears the fields that are unsupported or
+// have no effect.
 void FillDefaults(google::protobuf::Message* message) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   const Descriptor* descriptor = message->GetDescriptor();
@@ -173,6 +174,7 @@ void FillDefaults(google::protobuf::Message* message) {
       continue;
     }
     if (field->is_repeated() || field->containing_oneof() != nullptr ||
+        field->options().GetExtension(config::unset_differs) ||
         reflection->HasField(*message, field)) {
       continue;
     }
@@ -248,8 +250,16 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config) {
   config::TrainEvalPipelineConfig effective = config;
   effective.mutable_train_config();
+  for (config::InputReader& reader : *effective.mutable_eval_input_reader()) {
+    // An evaluation takes the examples in their order, although the schema's default is true.
+    if (!reader.has_shuffle()) reader.set_shuffle(false);
+  }
   if (!effective.model().has_external()) effective.mutable_eval_config();
   FillDefaults(&effective);
+  if (config.model().has_external() && config.has_train_input_reader()) {
+    // The programs of the clones read the data, so the other fields would be refused.
+    *effective.mutable_train_input_reader() = config.train_input_reader();
+  }
   std::string text;
   google::protobuf::TextFormat::Printer printer;
   printer.SetUseShortRepeatedPrimitives(true);

@@ -28,7 +28,9 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
                                                                     absl::string_view name);
 
 // Returns the config as text for --check_config, with every default written out that applies to a
-// message in it. Fields that are (unsupported) or have (no_effect) in the schema are left out.
+// message in it. The text is a config that means the same as `config`, and is valid if `config` is.
+// Fields that are (unsupported) or have (no_effect) in the schema are left out, and so are unset
+// fields that are (unset_differs).
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull
