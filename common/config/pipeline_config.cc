@@ -88,8 +88,8 @@ std::vector<std::string> QuotedWords(const std::string& message) {
   return words;
 }
 
-// Collects the text parser's errors, and its warnings about unknown fields, as lines that name the
-// field. It parses protobuf's messages, because the parser gives no other details.
+// Collects the text parser's errors, and its warnings about unknown fields and extensions, as lines
+// that name the field. It parses protobuf's messages, because the parser gives no other details.
 class Collector final : public google::protobuf::io::ErrorCollector {
  public:
   Collector(absl::string_view name, const std::string& text) : name_(name), places_(text) {}
@@ -111,15 +111,22 @@ class Collector final : public google::protobuf::io::ErrorCollector {
 
   void AddWarning(int line, int column, const std::string& message) override {
     const std::vector<std::string> words = QuotedWords(message);
-    if (!absl::StrContains(message, "has no field named") || words.size() != 2) return;
-    // The parser reports the position after the name.
-    const TextPlace& place = places_.Find({line, column});
-    const Descriptor* descriptor = DescriptorAt(place.around);
+    if (words.size() != 2) return;
+    // The schema has no extensions, so each of them is as unknown as a field that is misspelt.
+    const bool is_extension = absl::StartsWith(message, "Ignoring extension");
+    if (!is_extension && !absl::StrContains(message, "has no field named")) return;
+    const std::string& name = words[is_extension ? 0 : 1];
+    const Descriptor* descriptor =
+        google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(
+            words[is_extension ? 1 : 0]);
     if (descriptor == nullptr || descriptor == config::NotSupported::descriptor()) return;
     if (++count_ > kMaxListedProblems) return;
+    // The parser reports the position after the name.
+    const TextPlace& place = places_.Find({line, column});
     Add(place.last_name_begin, place.around,
-        absl::StrCat("unknown field \"", Shortened(words[1]), "\" in ", descriptor->name(),
-                     DidYouMean(words[1], FieldNames(*descriptor))));
+        absl::StrCat("unknown ", is_extension ? "extension" : "field", " \"", Shortened(name),
+                     "\" in ", descriptor->name(),
+                     is_extension ? "" : DidYouMean(name, FieldNames(*descriptor))));
   }
 
   absl::Status status() const {

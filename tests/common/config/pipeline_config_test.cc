@@ -39,6 +39,26 @@ TEST(PipelineConfigTest, AllUnknownFieldsAreListedAtOnce) {
   EXPECT_THAT(error, HasSubstr("\"eval_config\""));
 }
 
+TEST(PipelineConfigTest, ExtensionsAreUnknown) {
+  EXPECT_THAT(ParseError("train_config { [foo.bar]: 3 }"),
+              HasSubstr("in train_config: unknown extension \"foo.bar\" in TrainConfig"));
+  const std::string error = ParseError("model {}\n[my.ext] { batch_size: 7 }\n[x]: [1, 2]\n");
+  EXPECT_THAT(error, HasSubstr("job.config:2:"));
+  EXPECT_THAT(error, HasSubstr("unknown extension \"my.ext\" in TrainEvalPipelineConfig"));
+  EXPECT_THAT(error, HasSubstr("job.config:3:2: unknown extension \"x\""));
+  const auto unsupported = ParsePipelineConfig(
+      "train_input_reader { external_input_reader { [my.reader] { path: 'x' } } }", "job.config");
+  EXPECT_TRUE(unsupported.ok()) << unsupported.status();
+}
+
+TEST(PipelineConfigTest, UnknownFieldsInListsAreFound) {
+  const std::string error = ParseError(
+      "train_config { data_augmentation_options: [{ random_shift { max_pixels: 1 } },\n"
+      "{ random_shyft {} }] }");
+  EXPECT_THAT(error, HasSubstr("job.config:2:3: in train_config.data_augmentation_options: unknown "
+                               "field \"random_shyft\" in PreprocessingStep"));
+}
+
 std::string Repeated(const std::string& piece, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) text += piece;
