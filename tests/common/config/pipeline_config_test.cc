@@ -256,6 +256,19 @@ TEST(PipelineConfigTest, ParsesTensorFlowsFilesUnchanged) {
   EXPECT_TRUE(config->train_config().optimizer().use_moving_average());
 }
 
+// Fields with the types that TensorFlow's schema has, with the values that its configs give them.
+TEST(PipelineConfigTest, ParsesTensorFlowsEnumsAndSizes) {
+  const auto config = ParsePipelineConfig(
+      "model { ssd { loss { expected_loss_weights: NONE } } }\n"
+      "train_input_reader { mask_type: PNG_MASKS num_prefetch_batches: -1 max_number_of_boxes: 100 "
+      "num_additional_channels: 0 }\n"
+      "eval_input_reader { mask_type: NUMERICAL_MASKS }\n",
+      "ssd.config");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train_input_reader().mask_type(), config::InputReader::PNG_MASKS);
+  EXPECT_EQ(config->train_input_reader().num_prefetch_batches(), -1);
+}
+
 TEST(PipelineConfigTest, EffectiveConfigWritesDefaultsAndMeansTheSame) {
   const auto config = ParsePipelineConfig(
       "train_config { num_steps: 7 num_batch_queue_threads: 4 optimizer { adam_optimizer {} } }",
