@@ -11,6 +11,7 @@
 #include "common/config/augmentation_checks.h"
 #include "common/config/external_checks.h"
 #include "common/config/field_checker.h"
+#include "common/config/finite_check.h"
 #include "common/config/layer_checks.h"
 #include "common/config/model_checks.h"
 #include "common/config/optimizer_checks.h"
@@ -233,6 +234,7 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
     CheckInputs(config, context, &checker, &report.warnings);
     CheckEvalConfig(config, &checker);
   }
+  CheckFinite(config, &checker);
   report.problems = checker.problems();
   return report;
 }
