@@ -9,6 +9,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/config/augmentation_checks.h"
+#include "common/config/effect_warnings.h"
 #include "common/config/external_checks.h"
 #include "common/config/field_checker.h"
 #include "common/config/finite_check.h"
@@ -81,7 +82,7 @@ void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
 }
 
 void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& context,
-                      FieldChecker* checker, std::vector<std::string>* warnings) {
+                      FieldChecker* checker) {
   checker->AtLeast("train_config.batch_size", train.batch_size(), 1);
   checker->AtLeast("train_config.max_to_keep", train.max_to_keep(), 1);
   checker->AtLeast("train_config.keep_checkpoint_every_n_hours",
@@ -111,14 +112,6 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
                  "say how long a step waits for all clones, or remove min_contributors");
   }
   CheckJob(train, context, checker);
-
-  const bool sync = IsSync(train, context);
-  if (sync && train.max_staleness() > 0) {
-    warnings->push_back("train_config.max_staleness has no effect in synchronous mode");
-  }
-  if (!sync && train.min_contributors() > 0) {
-    warnings->push_back("train_config.min_contributors has no effect in asynchronous mode");
-  }
 }
 
 void WarnIfEndless(const config::TrainEvalPipelineConfig& config,
@@ -228,7 +221,8 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {
     checker.Missing("model", "ssd { ... }, classifier { ... } or external { ... }");
   }
-  CheckTrainConfig(config.train_config(), context, &checker, &report.warnings);
+  CheckTrainConfig(config.train_config(), context, &checker);
+  WarnAboutEffects(config, IsSync(config.train_config(), context), &report.warnings);
   WarnIfEndless(config, &report.warnings);
   if (!config.model().has_external()) {
     CheckInputs(config, context, &checker, &report.warnings);
