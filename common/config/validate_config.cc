@@ -48,7 +48,7 @@ bool IsSync(const config::TrainConfig& config, const ConfigContext& context) {
   return context.sync.value_or(config.sync_replicas());
 }
 
-// Checks the values that depend on the number of clones, workers and tasks.
+// Checks the values that depend on the number of clones and workers.
 void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
               FieldChecker* checker) {
   const bool sync = IsSync(train, context);
@@ -65,19 +65,6 @@ void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
     checker->Add("train_config.min_contributors",
                  absl::StrCat("at most the number of clones (", replicas, ")"),
                  absl::StrCat(train.min_contributors()));
-  }
-  const bool clips =
-      train.gradient_clipping_by_norm() > 0 || train.gradient_clipping_by_global_norm() > 0;
-  // With local steps the server does not clip: each clone clips the gradient of each mini-batch.
-  if (!sync && clips && train.local_steps() <= 1 && context.tasks > 1) {
-    checker->Add(train.gradient_clipping_by_norm() > 0
-                     ? "train_config.gradient_clipping_by_norm"
-                     : "train_config.gradient_clipping_by_global_norm",
-                 "--tasks=1 when gradients are clipped in asynchronous mode",
-                 absl::StrCat("--tasks=", context.tasks),
-                 "a shard cannot know the norm of what others hold when each applies on arrival: "
-                 "use one task, "
-                 "synchronous mode or no clipping");
   }
 }
 
