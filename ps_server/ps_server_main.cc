@@ -280,10 +280,9 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   return *end;
 }
 
-ConfigContext ContextOf(const ClusterSpec& cluster, std::optional<bool> sync) {
+ConfigContext ContextOf(std::optional<bool> sync) {
   ConfigContext context;
   context.sync = sync;
-  context.tasks = cluster.num_ps.value;
   context.external_models = true;
   return context;
 }
@@ -298,7 +297,7 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
   check.own_task = std::max(0, cluster.index.value);
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
     PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
-                        LoadValidConfig(path, ContextOf(cluster, sync)));
+                        LoadValidConfig(path, ContextOf(sync)));
     // Only task 0 knows the variables of an external model.
     if (!config.model().has_external()) {
       check.layout_signature =
@@ -336,7 +335,7 @@ absl::Status RunServer(bool check_config) {
       OptionalFlag("enable_debug_services", absl::GetFlag(FLAGS_enable_debug_services)));
   const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
   PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config,
-                      LoadValidConfig(path, ContextOf(cluster, sync)));
+                      LoadValidConfig(path, ContextOf(sync)));
   if (check_config) {
     FinishCheckConfig(config);
     return absl::OkStatus();

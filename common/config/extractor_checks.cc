@@ -3,6 +3,7 @@
 #include "common/config/extractor_checks.h"
 
 #include <array>
+#include <cstdint>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -46,16 +47,24 @@ void CheckDivides(const config::Ssd& ssd, const std::string& field, int multiple
 
 // True if each map from min_level to max_level is twice as large as the next one.
 bool MapsDouble(int side, int min_level, int max_level) {
-  const auto size = [side](int level) { return (side + (1 << level) - 1) >> level; };
+  const auto size = [side](int level) { return (int64_t{side} + (1 << level) - 1) >> level; };
   for (int level = min_level; level < max_level; ++level) {
     if (size(level) != 2 * size(level + 1)) return false;
   }
   return true;
 }
 
+// Whether the levels from min_level to max_level exist. CheckPyramid and CheckMnasFpn report those
+// that do not.
+bool AreLevels(int min_level, int max_level) {
+  return min_level >= kFirstPyramidLevel && max_level <= kLastPyramidLevel &&
+         min_level <= max_level;
+}
+
 // The maps of the levels from min_level to max_level are added to each other after doubling.
 void CheckMapsDouble(const config::Ssd& ssd, const std::string& field, int min_level, int max_level,
                      FieldChecker* checker) {
+  if (!AreLevels(min_level, max_level)) return;
   for (const int side : Sides(ssd.image_resizer())) {
     if (MapsDouble(side, min_level, max_level)) continue;
     checker->Add(field, "an image whose maps are exactly twice as large as those of the next level",
@@ -109,10 +118,11 @@ void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker
 void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const std::string& field,
                             FieldChecker* checker) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  if (extractor.has_num_layers() && extractor.num_layers() != NumFeatureMaps(ssd)) {
+  const int maps = NumFeatureMaps(ssd);
+  if (extractor.has_num_layers() && maps != 0 && extractor.num_layers() != maps) {
     checker->Add(field + ".num_layers",
                  absl::StrCat("the number of feature maps that \"", extractor.type(),
-                              "\" has here (", NumFeatureMaps(ssd), ")"),
+                              "\" has here (", maps, ")"),
                  absl::StrCat(extractor.num_layers()), "remove it");
   }
   if (!extractor.use_depthwise()) return;
@@ -131,7 +141,8 @@ int NumFeatureMaps(const config::Ssd& ssd) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::optional<SsdType> type = FindSsdType(extractor.type());
   if (type.has_value() && HasLevels(type->maps)) {
-    return extractor.fpn().max_level() - extractor.fpn().min_level() + 1;
+    const config::FeaturePyramidNetworks& fpn = extractor.fpn();
+    return AreLevels(fpn.min_level(), fpn.max_level()) ? fpn.max_level() - fpn.min_level() + 1 : 0;
   }
   return type.has_value() && type->num_layers > 0 ? type->num_layers : extractor.num_layers();
 }

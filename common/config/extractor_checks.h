@@ -10,7 +10,8 @@
 
 namespace pushpull {
 
-// Returns the number of feature maps that the predictors read.
+// Returns the number of feature maps that the predictors read, or 0 if the levels of the config's
+// feature pyramid do not exist.
 int NumFeatureMaps(const config::Ssd& ssd);
 
 // Adds every problem of the feature extractor to `checker`, also where it does not fit the size of

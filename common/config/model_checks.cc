@@ -124,9 +124,10 @@ void CheckAnchors(const config::Ssd& ssd, FieldChecker* checker) {
     return;
   }
   const config::SsdAnchorGenerator& anchors = generator.ssd_anchor_generator();
-  if (anchors.num_layers() != NumFeatureMaps(ssd)) {
+  const int maps = NumFeatureMaps(ssd);
+  if (maps != 0 && anchors.num_layers() != maps) {
     checker->Add(field + ".num_layers",
-                 absl::StrCat("that of model.ssd.feature_extractor (", NumFeatureMaps(ssd), ")"),
+                 absl::StrCat("that of model.ssd.feature_extractor (", maps, ")"),
                  absl::StrCat(anchors.num_layers()), "make the two agree");
   }
   checker->Positive(field + ".min_scale", anchors.min_scale());

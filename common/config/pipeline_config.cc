@@ -30,7 +30,7 @@ using google::protobuf::FieldDescriptor;
 
 // Far above what configs need: the largest in deploy/pipelines has 4 KiB and is 7 levels deep.
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
-constexpr int kMaxDepth = 100;
+constexpr int kMaxNesting = 100;
 // Errors show at most this much of a word or message.
 constexpr size_t kMaxShownBytes = 300;
 
@@ -54,9 +54,10 @@ absl::Status CheckLimits(const std::string& text, absl::string_view name) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": expected protobuf text, got a zero byte at offset ", text.find('\0')));
   }
-  if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxDepth)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Location(name, *point), ": messages and lists are nested more than ", kMaxDepth, " deep"));
+  if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxNesting)) {
+    return absl::InvalidArgumentError(absl::StrCat(Location(name, *point),
+                                                   ": messages and lists are nested more than ",
+                                                   kMaxNesting, " deep"));
   }
   return absl::OkStatus();
 }
@@ -87,8 +88,8 @@ std::vector<std::string> QuotedWords(const std::string& message) {
   return words;
 }
 
-// Collects the text parser's errors, and its warnings about unknown fields, as lines that name the
-// field. It parses protobuf's messages, because the parser gives no other details.
+// Collects the text parser's errors, and its warnings about unknown fields and extensions, as lines
+// that name the field. It parses protobuf's messages, because the parser gives no other details.
 class Collector final : public google::protobuf::io::ErrorCollector {
  public:
   Collector(absl::string_view name, const std::string& text) : name_(name), places_(text) {}
@@ -110,15 +111,22 @@ class Collector final : public google::protobuf::io::ErrorCollector {
 
   void AddWarning(int line, int column, const std::string& message) override {
     const std::vector<std::string> words = QuotedWords(message);
-    if (!absl::StrContains(message, "has no field named") || words.size() != 2) return;
-    // The parser reports the position after the name.
-    const TextPlace& place = places_.Find({line, column});
-    const Descriptor* descriptor = DescriptorAt(place.around);
+    if (words.size() != 2) return;
+    // The schema has no extensions, so each of them is as unknown as a field that is misspelt.
+    const bool is_extension = absl::StartsWith(message, "Ignoring extension");
+    if (!is_extension && !absl::StrContains(message, "has no field named")) return;
+    const std::string& name = words[is_extension ? 0 : 1];
+    const Descriptor* descriptor =
+        google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(
+            words[is_extension ? 1 : 0]);
     if (descriptor == nullptr || descriptor == config::NotSupported::descriptor()) return;
     if (++count_ > kMaxListedProblems) return;
+    // The parser reports the position after the name.
+    const TextPlace& place = places_.Find({line, column});
     Add(place.last_name_begin, place.around,
-        absl::StrCat("unknown field \"", Shortened(words[1]), "\" in ", descriptor->name(),
-                     DidYouMean(words[1], FieldNames(*descriptor))));
+        absl::StrCat("unknown ", is_extension ? "extension" : "field", " \"", Shortened(name),
+                     "\" in ", descriptor->name(),
+                     is_extension ? "" : DidYouMean(name, FieldNames(*descriptor))));
   }
 
   absl::Status status() const {
@@ -150,8 +158,9 @@ class Collector final : public google::protobuf::io::ErrorCollector {
   int64_t count_ = 0;
 };
 
-// Sets every unset scalar field of the message, and of the messages in it, to its default. Clears
-// the fields that are unsupported or have no effect.
+// Sets every unset scalar field of the message, and of the messages in it, to its default, but not
+// a field that means something else while it is unset. Clears the fields that are unsupported or
+// have no effect.
 void FillDefaults(google::protobuf::Message* message) {
   const google::protobuf::Reflection* reflection = message->GetReflection();
   const Descriptor* descriptor = message->GetDescriptor();
@@ -172,6 +181,7 @@ void FillDefaults(google::protobuf::Message* message) {
       continue;
     }
     if (field->is_repeated() || field->containing_oneof() != nullptr ||
+        field->options().GetExtension(config::unset_differs) ||
         reflection->HasField(*message, field)) {
       continue;
     }
@@ -212,7 +222,7 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
   // The parser would stop at the first unknown field. As warnings it reports all of them, and the
   // collector turns them into errors.
   parser.AllowUnknownField(true);
-  parser.SetRecursionLimit(kMaxDepth);
+  parser.SetRecursionLimit(kMaxNesting);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   const bool parsed = parser.Parse(&input, &config);
   PP_RETURN_IF_ERROR(collector.status());
@@ -247,8 +257,16 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config) {
   config::TrainEvalPipelineConfig effective = config;
   effective.mutable_train_config();
+  for (config::InputReader& reader : *effective.mutable_eval_input_reader()) {
+    // An evaluation takes the examples in their order, although the schema's default is true.
+    if (!reader.has_shuffle()) reader.set_shuffle(false);
+  }
   if (!effective.model().has_external()) effective.mutable_eval_config();
   FillDefaults(&effective);
+  if (config.model().has_external() && config.has_train_input_reader()) {
+    // The programs of the clones read the data, so the other fields would be refused.
+    *effective.mutable_train_input_reader() = config.train_input_reader();
+  }
   std::string text;
   google::protobuf::TextFormat::Printer printer;
   printer.SetUseShortRepeatedPrimitives(true);

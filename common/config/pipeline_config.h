@@ -17,9 +17,9 @@ namespace pushpull {
 //
 // NOT_FOUND: the file does not exist. INVALID_ARGUMENT: the file cannot be read, is no protobuf
 // text of the schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound
-// the parser's time and stack). The message lists every unknown field and the first syntax error
-// with file, line, column and field, and suggests a similar name. It lists up to kMaxListedProblems
-// problems and counts the rest.
+// the parser's time and stack). The message lists every unknown field or extension and the first
+// syntax error with file, line, column and field, and suggests a similar name. It lists up to
+// kMaxListedProblems problems and counts the rest.
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::string& path);
 
 // Parses text that is not from a file, for example from the server's reply. Messages show `name` in
@@ -28,7 +28,9 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::s
                                                                     absl::string_view name);
 
 // Returns the config as text for --check_config, with every default written out that applies to a
-// message in it. Fields that are (unsupported) or have (no_effect) in the schema are left out.
+// message in it. The text is a config that means the same as `config`, and is valid if `config` is.
+// Fields that are (unsupported) or have (no_effect) in the schema are left out, and so are unset
+// fields that are (unset_differs).
 std::string EffectiveConfigText(const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull

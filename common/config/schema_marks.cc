@@ -1,4 +1,3 @@
-// Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/schema_marks.h"
 
 #include "absl/strings/match.h"
@@ -98,6 +97,8 @@ class Walker {
         return reflection.GetFloat(message, &field) == field.default_value_float();
       case FieldDescriptor::CPPTYPE_STRING:
         return reflection.GetString(message, &field) == field.default_value_string();
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return reflection.GetEnum(message, &field) == field.default_value_enum();
       default:
         return false;
     }

@@ -67,7 +67,11 @@ const TextPlace& TextPlaceFinder::Find(TextPoint point) {
       place_.is_value_of_last_name = false;
     } else {
       if (Opens(c)) place_.around.push_back(place_.last_name);
-      if (Closes(c) && !place_.around.empty()) place_.around.pop_back();
+      if (Closes(c) && !place_.around.empty()) {
+        // The next element of a list is a message of the same field.
+        place_.last_name = place_.around.back();
+        place_.around.pop_back();
+      }
       if (!absl::ascii_isspace(c)) place_.is_value_of_last_name = c == ':';
       cursor_.Next();
     }

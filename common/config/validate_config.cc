@@ -9,8 +9,10 @@
 
 #include "common/base/status_macros.h"
 #include "common/config/augmentation_checks.h"
+#include "common/config/effect_warnings.h"
 #include "common/config/external_checks.h"
 #include "common/config/field_checker.h"
+#include "common/config/finite_check.h"
 #include "common/config/layer_checks.h"
 #include "common/config/model_checks.h"
 #include "common/config/optimizer_checks.h"
@@ -46,7 +48,7 @@ bool IsSync(const config::TrainConfig& config, const ConfigContext& context) {
   return context.sync.value_or(config.sync_replicas());
 }
 
-// Checks the values that depend on the number of clones, workers and tasks.
+// Checks the values that depend on the number of clones and workers.
 void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
               FieldChecker* checker) {
   const bool sync = IsSync(train, context);
@@ -64,23 +66,10 @@ void CheckJob(const config::TrainConfig& train, const ConfigContext& context,
                  absl::StrCat("at most the number of clones (", replicas, ")"),
                  absl::StrCat(train.min_contributors()));
   }
-  const bool clips =
-      train.gradient_clipping_by_norm() > 0 || train.gradient_clipping_by_global_norm() > 0;
-  // With local steps the server does not clip: each clone clips the gradient of each mini-batch.
-  if (!sync && clips && train.local_steps() <= 1 && context.tasks > 1) {
-    checker->Add(train.gradient_clipping_by_norm() > 0
-                     ? "train_config.gradient_clipping_by_norm"
-                     : "train_config.gradient_clipping_by_global_norm",
-                 "--tasks=1 when gradients are clipped in asynchronous mode",
-                 absl::StrCat("--tasks=", context.tasks),
-                 "a shard cannot know the norm of what others hold when each applies on arrival: "
-                 "use one task, "
-                 "synchronous mode or no clipping");
-  }
 }
 
 void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& context,
-                      FieldChecker* checker, std::vector<std::string>* warnings) {
+                      FieldChecker* checker) {
   checker->AtLeast("train_config.batch_size", train.batch_size(), 1);
   checker->AtLeast("train_config.max_to_keep", train.max_to_keep(), 1);
   checker->AtLeast("train_config.keep_checkpoint_every_n_hours",
@@ -110,14 +99,6 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
                  "say how long a step waits for all clones, or remove min_contributors");
   }
   CheckJob(train, context, checker);
-
-  const bool sync = IsSync(train, context);
-  if (sync && train.max_staleness() > 0) {
-    warnings->push_back("train_config.max_staleness has no effect in synchronous mode");
-  }
-  if (!sync && train.min_contributors() > 0) {
-    warnings->push_back("train_config.min_contributors has no effect in asynchronous mode");
-  }
 }
 
 void WarnIfEndless(const config::TrainEvalPipelineConfig& config,
@@ -227,12 +208,14 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {
     checker.Missing("model", "ssd { ... }, classifier { ... } or external { ... }");
   }
-  CheckTrainConfig(config.train_config(), context, &checker, &report.warnings);
+  CheckTrainConfig(config.train_config(), context, &checker);
+  WarnAboutEffects(config, IsSync(config.train_config(), context), &report.warnings);
   WarnIfEndless(config, &report.warnings);
   if (!config.model().has_external()) {
     CheckInputs(config, context, &checker, &report.warnings);
     CheckEvalConfig(config, &checker);
   }
+  CheckFinite(config, &checker);
   report.problems = checker.problems();
   return report;
 }

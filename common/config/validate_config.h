@@ -21,7 +21,6 @@ namespace pushpull {
 // Settings from flags that the checks depend on, as far as the caller knows them.
 struct ConfigContext {
   std::optional<bool> sync;  // --sync; nullopt: train_config.sync_replicas decides
-  int64_t tasks = 1;         // --tasks
   int64_t num_clones = 0;    // per worker; 0: unknown, skips the checks that need it
   int64_t num_workers = 1;
   // --data_dir, the prefix of relative input paths. Empty: the working directory.

@@ -33,6 +33,7 @@ struct SsdAnchorSpec {
   std::vector<int> width_offset;
   int image_height = 0;  // of the network's input, in pixels; needed with strides or offsets
   int image_width = 0;
+  bool operator==(const SsdAnchorSpec&) const = default;
 };
 
 // The anchors of RetinaNet (Lin et al., ICCV 2017): each map has those of a level, and those of the
@@ -45,6 +46,7 @@ struct MultiscaleAnchorSpec {
   int scales_per_octave = 2;
   int image_height = 0;  // of the network's input, in pixels
   int image_width = 0;
+  bool operator==(const MultiscaleAnchorSpec&) const = default;
 };
 
 using AnchorSpec = std::variant<SsdAnchorSpec, MultiscaleAnchorSpec>;
@@ -54,6 +56,7 @@ struct FasterRcnnBoxCoderSpec {
   float x_scale = 10.0f;
   float height_scale = 5.0f;
   float width_scale = 5.0f;
+  bool operator==(const FasterRcnnBoxCoderSpec&) const = default;
 };
 
 struct ArgMaxMatcherSpec {
@@ -62,6 +65,7 @@ struct ArgMaxMatcherSpec {
   float unmatched_threshold = 0.5f;
   bool negatives_lower_than_unmatched = true;
   bool force_match_for_each_row = false;
+  bool operator==(const ArgMaxMatcherSpec&) const = default;
 };
 
 struct HardExampleMinerSpec {
@@ -71,6 +75,7 @@ struct HardExampleMinerSpec {
   LossType loss_type = LossType::kBoth;
   int max_negatives_per_positive = 0;  // 0: no limit
   int min_negatives_per_image = 0;
+  bool operator==(const HardExampleMinerSpec&) const = default;
 };
 
 struct DetectionLossSpec {
@@ -89,6 +94,7 @@ struct DetectionLossSpec {
   bool normalize_loc_loss_by_codesize = false;
   bool encode_background_as_zeros = false;
   float negative_class_weight = 1.0f;
+  bool operator==(const DetectionLossSpec&) const = default;
 };
 
 struct PostProcessingSpec {
@@ -99,6 +105,7 @@ struct PostProcessingSpec {
   float iou_threshold = 0.6f;
   int max_detections_per_class = 100;
   int max_total_detections = 100;
+  bool operator==(const PostProcessingSpec&) const = default;
 };
 
 // The predictions of one feature map. They are the values of two nodes: box_node gives the box
@@ -111,6 +118,7 @@ struct DetectionHead {
   int width = 0;
   int anchors_per_location = 0;
   int64_t num_anchors() const { return int64_t{height} * width * anchors_per_location; }
+  bool operator==(const DetectionHead&) const = default;
 };
 
 struct DetectionSpec {
@@ -127,6 +135,7 @@ struct DetectionSpec {
     for (const DetectionHead& head : heads) total += head.num_anchors();
     return total;
   }
+  bool operator==(const DetectionSpec&) const = default;
 };
 
 }  // namespace pushpull

@@ -28,6 +28,7 @@ struct Node {
   Operator op;
   std::vector<int> inputs;  // indices of earlier nodes, or kImage
   FeatureShape shape;       // of the node's value for one image
+  bool operator==(const Node&) const = default;
 };
 
 struct NetworkSpec {
@@ -46,6 +47,7 @@ struct NetworkSpec {
   std::vector<VariableSpec> variables;
   // Set for a detector. Its heads name the nodes that give boxes and scores.
   std::optional<DetectionSpec> detection;
+  bool operator==(const NetworkSpec&) const = default;
 };
 
 // Returns the indices of the nodes that the loss reads. For a classifier this is the last node. For

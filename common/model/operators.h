@@ -55,6 +55,7 @@ struct Window {
   int kernel = 1;
   int stride = 1;
   SpatialPadding padding;
+  bool operator==(const Window&) const = default;
 };
 
 // TensorFlow's SAME padding of one axis. The output size is ceil(size / stride). If the padding is
@@ -85,6 +86,7 @@ struct Convolution {
   int weights = kNoVariable;
   int biases = kNoVariable;
   int channels = 1;  // of the output
+  bool operator==(const Convolution&) const = default;
 };
 
 // Each channel has a kernel of its own. weights [kernel, kernel, channels, 1]. They may also have
@@ -94,6 +96,7 @@ struct Convolution {
 struct DepthwiseConvolution {
   Window window;
   int weights = kNoVariable;
+  bool operator==(const DepthwiseConvolution&) const = default;
 };
 
 // y = gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the mean and variance over all
@@ -109,47 +112,62 @@ struct BatchNorm {
   int beta = kNoVariable;   // kNoVariable: 0
   int moving_mean = kNoVariable;
   int moving_variance = kNoVariable;
+  bool operator==(const BatchNorm&) const = default;
 };
 
 struct Activation {
   ActivationFunction function = ActivationFunction::kRelu;
   float negative_slope = 0.2f;  // kLeakyRelu only
+  bool operator==(const Activation&) const = default;
 };
 
 // The sum of two inputs of the same shape.
-struct Add {};
+struct Add {
+  bool operator==(const Add&) const = default;
+};
 
 // The first input times the second one, [1, 1, channels]: a factor for each channel.
-struct Multiply {};
+struct Multiply {
+  bool operator==(const Multiply&) const = default;
+};
 
 // The channels of the first input, then those of the second, and so on. Inputs differ in nothing
 // but the number of channels.
-struct Concat {};
+struct Concat {
+  bool operator==(const Concat&) const = default;
+};
 
 // The largest element of each window, and the mean of its elements. Padding takes no part.
 struct MaxPool {
   Window window;
+  bool operator==(const MaxPool&) const = default;
 };
 struct AveragePool {
   Window window;
+  bool operator==(const AveragePool&) const = default;
 };
 
 // Repeats each pixel `factor` times in both directions.
 struct Upsample {
   int factor = 2;
+  bool operator==(const Upsample&) const = default;
 };
 
 // Repeats each channel `times` times: channel c becomes c * times to c * times + times - 1.
 struct RepeatChannels {
   int times = 2;
+  bool operator==(const RepeatChannels&) const = default;
 };
 
 // The mean over height and width: [1, 1, channels].
-struct GlobalAveragePool {};
+struct GlobalAveragePool {
+  bool operator==(const GlobalAveragePool&) const = default;
+};
 
 // In training each element is kept with this probability and divided by it, or becomes 0.
 struct Dropout {
   float keep_probability = 1.0f;
+  bool operator==(const Dropout&) const = default;
 };
 
 }  // namespace op

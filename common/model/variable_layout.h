@@ -26,6 +26,7 @@ struct Initializer {
   Kind kind = Kind::kConstant;
   float mean = 0.0f;    // kConstant: the value; kUniform: the centre
   float stddev = 0.0f;  // kTruncatedNormal: before truncation at 2 stddev; kUniform: half the width
+  bool operator==(const Initializer&) const = default;
 };
 
 struct VariableSpec {
@@ -37,6 +38,7 @@ struct VariableSpec {
   float learning_rate_multiplier = 1.0f;  // scales the gradient, as bias_grad_multiplier does
   bool frozen = false;                    // keeps the value that training starts with
   float moving_average_decay = 0.0f;      // kMovingStatistic only
+  bool operator==(const VariableSpec&) const = default;
 };
 
 // A copyable value, immutable after Create; const methods are thread-safe.

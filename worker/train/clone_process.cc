@@ -65,7 +65,6 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& 
                                                             bool check_train_input) {
   ConfigContext context;
   context.sync = job.sync();
-  context.tasks = job.tasks();
   context.num_clones = options.num_clones;
   context.num_workers = options.num_workers;
   context.data_dir = options.data_dir;

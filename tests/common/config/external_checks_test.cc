@@ -77,8 +77,12 @@ TEST(ExternalChecksTest, TheEffectiveConfigIsValid) {
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kGood, &config));
   ConfigContext context;
   context.external_models = true;
-  const auto again = ParseValidConfig(EffectiveConfigText(config), context, "effective");
-  EXPECT_TRUE(again.ok()) << again.status();
+  for (const uint32_t num_epochs : {0u, 3u}) {
+    if (num_epochs > 0) config.mutable_train_input_reader()->set_num_epochs(num_epochs);
+    const auto again = ParseValidConfig(EffectiveConfigText(config), context, "effective");
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->train_input_reader().num_epochs(), num_epochs);
+  }
 }
 
 }  // namespace

@@ -39,6 +39,26 @@ TEST(PipelineConfigTest, AllUnknownFieldsAreListedAtOnce) {
   EXPECT_THAT(error, HasSubstr("\"eval_config\""));
 }
 
+TEST(PipelineConfigTest, ExtensionsAreUnknown) {
+  EXPECT_THAT(ParseError("train_config { [foo.bar]: 3 }"),
+              HasSubstr("in train_config: unknown extension \"foo.bar\" in TrainConfig"));
+  const std::string error = ParseError("model {}\n[my.ext] { batch_size: 7 }\n[x]: [1, 2]\n");
+  EXPECT_THAT(error, HasSubstr("job.config:2:"));
+  EXPECT_THAT(error, HasSubstr("unknown extension \"my.ext\" in TrainEvalPipelineConfig"));
+  EXPECT_THAT(error, HasSubstr("job.config:3:2: unknown extension \"x\""));
+  const auto unsupported = ParsePipelineConfig(
+      "train_input_reader { external_input_reader { [my.reader] { path: 'x' } } }", "job.config");
+  EXPECT_TRUE(unsupported.ok()) << unsupported.status();
+}
+
+TEST(PipelineConfigTest, UnknownFieldsInListsAreFound) {
+  const std::string error = ParseError(
+      "train_config { data_augmentation_options: [{ random_shift { max_pixels: 1 } },\n"
+      "{ random_shyft {} }] }");
+  EXPECT_THAT(error, HasSubstr("job.config:2:3: in train_config.data_augmentation_options: unknown "
+                               "field \"random_shyft\" in PreprocessingStep"));
+}
+
 std::string Repeated(const std::string& piece, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) text += piece;
@@ -234,6 +254,19 @@ TEST(PipelineConfigTest, ParsesTensorFlowsFilesUnchanged) {
   EXPECT_EQ(config->model().ssd().num_classes(), 90);
   EXPECT_EQ(config->train_config().batch_size(), 24u);
   EXPECT_TRUE(config->train_config().optimizer().use_moving_average());
+}
+
+// Fields with the types that TensorFlow's schema has, with the values that its configs give them.
+TEST(PipelineConfigTest, ParsesTensorFlowsEnumsAndSizes) {
+  const auto config = ParsePipelineConfig(
+      "model { ssd { loss { expected_loss_weights: NONE } } }\n"
+      "train_input_reader { mask_type: PNG_MASKS num_prefetch_batches: -1 max_number_of_boxes: 100 "
+      "num_additional_channels: 0 }\n"
+      "eval_input_reader { mask_type: NUMERICAL_MASKS }\n",
+      "ssd.config");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train_input_reader().mask_type(), config::InputReader::PNG_MASKS);
+  EXPECT_EQ(config->train_input_reader().num_prefetch_batches(), -1);
 }
 
 TEST(PipelineConfigTest, EffectiveConfigWritesDefaultsAndMeansTheSame) {

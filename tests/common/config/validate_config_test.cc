@@ -352,17 +352,17 @@ TEST(ValidateConfigTest, BatchNeedsAnImagePerClone) {
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
 }
 
-TEST(ValidateConfigTest, AsyncClippingNeedsOneTask) {
+TEST(ValidateConfigTest, BothModesClip) {
   ConfigContext context;
-  context.tasks = 2;
-  const auto config = Good("train_config { gradient_clipping_by_norm: 1 }");
-  EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
-  context.sync = false;
-  EXPECT_THAT(Problems(config, context), HasSubstr("--tasks=1"));
-  const auto local = Good("train_config { gradient_clipping_by_norm: 1 local_steps: 2 }");
-  EXPECT_TRUE(ValidatePipelineConfig(local, context).ToStatus("").ok()) << "clones clip";
-  context.tasks = 1;
-  EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok());
+  for (const bool sync : {true, false}) {
+    context.sync = sync;
+    for (const char* clipping :
+         {"gradient_clipping_by_norm: 1", "gradient_clipping_by_global_norm: 1",
+          "gradient_clipping_by_norm: 1 local_steps: 2"}) {
+      EXPECT_EQ(Problems(Good(absl::StrCat("train_config { ", clipping, " }")), context), "")
+          << clipping;
+    }
+  }
 }
 
 TEST(ValidateConfigTest, RefusesMoreContributorsThanClones) {

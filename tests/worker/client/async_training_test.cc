@@ -2,9 +2,11 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "tests/testkit/job/step_gate.h"
@@ -62,6 +64,23 @@ TEST(AsyncTrainingTest, EveryPushIsOneStep) {
     }
     EXPECT_FALSE(server.Checkpointed(40).empty());
     ExpectEachPositionOnce(server, 40);
+  }
+}
+
+// The coordinator adds up the norms that the shards measure, so that each shard clips by the norm
+// of a whole variable or of the whole gradient. With one clone the order of pushes is fixed.
+TEST(AsyncTrainingTest, ClippingDoesNotDependOnTheNumberOfTasks) {
+  const std::vector<float> unclipped = TrainedState(1, AsyncOptions("num_steps: 20"));
+  ASSERT_FALSE(unclipped.empty());
+  for (const char* clipping :
+       {"gradient_clipping_by_norm: 0.5", "gradient_clipping_by_global_norm: 0.5"}) {
+    const std::string config = absl::StrCat("num_steps: 20 ", clipping);
+    const std::vector<float> one = TrainedState(1, AsyncOptions(config));
+    ASSERT_FALSE(one.empty());
+    EXPECT_NE(one, unclipped) << clipping << " should clip something";
+    for (const int tasks : {2, 3}) {
+      EXPECT_EQ(TrainedState(1, AsyncOptions(config, tasks)), one) << clipping << ", " << tasks;
+    }
   }
 }
 

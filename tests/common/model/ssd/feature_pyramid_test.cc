@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -371,6 +372,25 @@ TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
   EXPECT_THAT(Problems("ssd_mobilenet_v2", Settings(320, "", shared)),
               HasSubstr("expected a feature extractor with a feature pyramid, got "
                         "ssd_mobilenet_v2; use ssd_anchor_generator"));
+}
+
+// Such levels were the widths of shifts, which have no defined result, and overflowed.
+TEST(FeaturePyramidTest, LevelsFarOutsideGiveOnlyTheirOwnProblems) {
+  const std::string levels = "min_level: -2147483648 max_level: 2147483647";
+  const std::string field = "model.ssd.feature_extractor.fpn.";
+  for (const char* more : {"", " num_layers: 6"}) {
+    std::vector<std::string> found;
+    for (const ConfigProblem& problem :
+         ValidatePipelineConfig(
+             MakeSsdTestConfig(
+                 "ssd_mobilenet_v2_fpn",
+                 Settings(320, absl::StrCat("fpn { ", levels, " }", more), "depth: 64", levels)),
+             {})
+             .problems) {
+      if (absl::StartsWith(problem.field, "model.")) found.push_back(problem.field);
+    }
+    EXPECT_EQ(found, std::vector<std::string>({field + "min_level", field + "max_level"}));
+  }
 }
 
 TEST(FeaturePyramidTest, RefusesFieldsOfOtherMaps) {

@@ -1,0 +1,70 @@
+#include "common/config/effect_warnings.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace pushpull {
+namespace {
+
+class EffectWarnings {
+ public:
+  explicit EffectWarnings(std::vector<std::string>* warnings) : warnings_(warnings) {}
+
+  // `asks`: the field has a value that asks for something.
+  void Add(bool asks, absl::string_view field, absl::string_view when) {
+    if (asks) warnings_->push_back(absl::StrCat(field, " has no effect ", when));
+  }
+
+ private:
+  std::vector<std::string>* const warnings_;
+};
+
+void WarnAboutTheMode(const config::TrainConfig& train, bool sync, EffectWarnings* warnings) {
+  if (sync) {
+    warnings->Add(train.max_staleness() > 0, "train_config.max_staleness", "in synchronous mode");
+    return;
+  }
+  const char when[] = "in asynchronous mode";
+  warnings->Add(train.min_contributors() > 0, "train_config.min_contributors", when);
+  warnings->Add(train.replica_shares() != config::TrainConfig::EQUAL, "train_config.replica_shares",
+                when);
+}
+
+void WarnAboutTheWarmStart(const config::TrainConfig& train, EffectWarnings* warnings) {
+  if (!train.fine_tune_checkpoint().empty()) return;
+  const char when[] = "without train_config.fine_tune_checkpoint";
+  warnings->Add(!train.fine_tune_checkpoint_type().empty(),
+                "train_config.fine_tune_checkpoint_type", when);
+  warnings->Add(train.from_detection_checkpoint(), "train_config.from_detection_checkpoint", when);
+  warnings->Add(train.load_all_detection_checkpoint_vars(),
+                "train_config.load_all_detection_checkpoint_vars", when);
+}
+
+// The evaluation of a classifier finds no boxes, so it neither draws nor writes any.
+void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
+  const config::EvalConfig& unset = config::EvalConfig::default_instance();
+  const char when[] = "with a classifier";
+  // 0 asks for no images, and there are none.
+  warnings->Add(
+      eval.num_visualizations() != unset.num_visualizations() && eval.num_visualizations() > 0,
+      "eval_config.num_visualizations", when);
+  warnings->Add(!eval.export_path().empty(), "eval_config.export_path", when);
+  warnings->Add(eval.min_score_threshold() != unset.min_score_threshold(),
+                "eval_config.min_score_threshold", when);
+  warnings->Add(eval.max_num_boxes_to_visualize() != unset.max_num_boxes_to_visualize(),
+                "eval_config.max_num_boxes_to_visualize", when);
+  warnings->Add(eval.include_metrics_per_category(), "eval_config.include_metrics_per_category",
+                when);
+}
+
+}  // namespace
+
+void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
+                      std::vector<std::string>* warnings) {
+  EffectWarnings effects(warnings);
+  WarnAboutTheMode(config.train_config(), sync, &effects);
+  WarnAboutTheWarmStart(config.train_config(), &effects);
+  if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,82 @@
+#include "common/config/effect_warnings.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+#include "common/config/validate_config.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> EffectsOf(const std::string& text, bool sync = true) {
+  config::TrainEvalPipelineConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  std::vector<std::string> warnings;
+  WarnAboutEffects(config, sync, &warnings);
+  return warnings;
+}
+
+TEST(EffectWarningsTest, AClassifierHasNoBoxes) {
+  for (const char* field :
+       {"num_visualizations: 3", "export_path: 'x'", "min_score_threshold: 0.1",
+        "max_num_boxes_to_visualize: 2", "include_metrics_per_category: true"}) {
+    const std::string eval = absl::StrCat(" eval_config { ", field, " }");
+    const std::string name = std::string(field).substr(0, std::string(field).find(':'));
+    EXPECT_THAT(
+        EffectsOf("model { classifier {} }" + eval),
+        ElementsAre(absl::StrCat("eval_config.", name, " has no effect with a classifier")));
+    EXPECT_THAT(EffectsOf("model { ssd {} }" + eval), IsEmpty());
+  }
+  EXPECT_THAT(EffectsOf("model { classifier {} } eval_config { num_visualizations: 0 }"),
+              IsEmpty());
+  EXPECT_THAT(EffectsOf("model { classifier {} } eval_config { num_visualizations: 10 }"),
+              IsEmpty())
+      << "the default, which the effective config writes out";
+}
+
+TEST(EffectWarningsTest, SomeFieldsAreOfOneMode) {
+  const std::string of_sync = "train_config { min_contributors: 1 replica_shares: BY_SPEED }";
+  EXPECT_THAT(EffectsOf(of_sync), IsEmpty());
+  EXPECT_THAT(EffectsOf(of_sync, /*sync=*/false),
+              ElementsAre("train_config.min_contributors has no effect in asynchronous mode",
+                          "train_config.replica_shares has no effect in asynchronous mode"));
+  const std::string of_async = "train_config { max_staleness: 1 }";
+  EXPECT_THAT(EffectsOf(of_async, /*sync=*/false), IsEmpty());
+  EXPECT_THAT(EffectsOf(of_async),
+              ElementsAre("train_config.max_staleness has no effect in synchronous mode"));
+}
+
+TEST(EffectWarningsTest, AWarmStartNeedsACheckpoint) {
+  const std::string fields =
+      "fine_tune_checkpoint_type: 'detection' from_detection_checkpoint: true "
+      "load_all_detection_checkpoint_vars: true";
+  const std::string when = " has no effect without train_config.fine_tune_checkpoint";
+  EXPECT_THAT(EffectsOf("train_config { " + fields + " }"),
+              ElementsAre("train_config.fine_tune_checkpoint_type" + when,
+                          "train_config.from_detection_checkpoint" + when,
+                          "train_config.load_all_detection_checkpoint_vars" + when));
+  EXPECT_THAT(EffectsOf("train_config { fine_tune_checkpoint: 'x' " + fields + " }"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, AreWarningsOfTheWholeCheck) {
+  config::TrainEvalPipelineConfig config;
+  config.mutable_train_config()->set_num_steps(1);
+  config.mutable_train_config()->set_replica_shares(config::TrainConfig::BY_SPEED);
+  ConfigContext context;
+  context.sync = false;
+  EXPECT_THAT(ValidatePipelineConfig(config, context).warnings,
+              ElementsAre("train_config.replica_shares has no effect in asynchronous mode"));
+  context.sync = true;
+  EXPECT_THAT(ValidatePipelineConfig(config, context).warnings, IsEmpty());
+}
+
+}  // namespace
+}  // namespace pushpull

@@ -1,0 +1,54 @@
+// The checks of enums; validate_config_test.cc has those of the other fields.
+#include "common/config/schema_marks.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+#include "protos/pipeline.pb.h"
+
+namespace pushpull {
+namespace {
+
+// Returns the problems of the marks in a config that sets these fields, one per line.
+std::string MarkProblems(const std::string& text) {
+  config::TrainEvalPipelineConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  FieldChecker checker;
+  std::vector<std::string> warnings;
+  CheckSchemaMarks(config, &checker, &warnings);
+  return absl::StrJoin(checker.problems(), "\n", [](std::string* out, const auto& problem) {
+    out->append(ToString(problem));
+  });
+}
+
+TEST(SchemaMarksTest, AcceptsUnsupportedEnumsAtTheirDefault) {
+  for (const char* text :
+       {"model { ssd { loss { expected_loss_weights: NONE } } }",
+        "model { ssd { box_predictor { weight_shared_convolutional_box_predictor { "
+        "score_converter: IDENTITY } } } }",
+        "train_input_reader { mask_type: NUMERICAL_MASKS }",
+        "train_input_reader { mask_type: DEFAULT }"}) {
+    EXPECT_EQ(MarkProblems(text), "") << text;
+  }
+}
+
+TEST(SchemaMarksTest, RefusesOtherValuesOfUnsupportedEnums) {
+  EXPECT_EQ(MarkProblems("model { ssd { loss { expected_loss_weights: EXPECTED_SAMPLING } } }"),
+            "model.ssd.loss.expected_loss_weights: expected a supported field, got "
+            "\"expected_loss_weights\", which is known but not supported; remove it");
+  EXPECT_EQ(MarkProblems("train_input_reader { mask_type: PNG_MASKS }"),
+            "train_input_reader.mask_type: expected a supported value, got PNG_MASKS, which is "
+            "known but not supported; boxes only; remove it");
+  EXPECT_EQ(MarkProblems("model { ssd { box_predictor { weight_shared_convolutional_box_predictor "
+                         "{ score_converter: SIGMOID } } } }"),
+            "model.ssd.box_predictor.weight_shared_convolutional_box_predictor.score_converter: "
+            "expected a supported field, got \"score_converter\", which is known but not "
+            "supported; use post_processing.score_converter");
+}
+
+}  // namespace
+}  // namespace pushpull
