@@ -146,6 +146,30 @@ TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
   EXPECT_EQ(MapSizes(keras), MapSizes(slim));
 }
 
+// The activation behind the sum of a unit, or "" if there is none.
+std::string SumActivation(const std::string& type, const std::string& extractor) {
+  const NetworkSpec network = BuildPyramid(type, Settings(64, extractor, "depth: 256"));
+  for (const Node& node : network.nodes) {
+    const auto* const activation = std::get_if<op::Activation>(&node.op);
+    if (activation == nullptr || node.inputs[0] == Node::kImage) continue;
+    if (network.nodes[node.inputs[0]].name ==
+        "FeatureExtractor/resnet_v1_50/block4/unit_3/bottleneck_v1/add") {
+      return std::string(ActivationName(activation->function));
+    }
+  }
+  return "";
+}
+
+TEST(FeaturePyramidTest, TheConfigsActivationReachesTheSumsOfTensorflow2sResnet) {
+  const std::string override = "override_base_feature_extractor_hyperparams: true ";
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras", override), "Relu6");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras", ""), "Relu");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras",
+                          override + "conv_hyperparams { activation: NONE }"),
+            "");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn", override), "Relu");
+}
+
 TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
   const NetworkSpec network = BuildPyramid(
       "ssd_resnet101_v1_fpn",
