@@ -29,8 +29,6 @@ constexpr int kLastBlockAtStride16 = 13;
 // The channels of the last convolution before FPN-Lite in TensorFlow 1. TensorFlow 2 means to have
 // them too, but builds all 1,280, and so its checkpoints have them.
 constexpr int kFpnLiteDepth = 256;
-// The decay that the API's detectors use instead of slim's.
-constexpr float kDetectorDecay = 0.9997f;
 
 constexpr char kClassifierScope[] = "MobilenetV2";
 
@@ -90,13 +88,6 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
 
 ClassifierFamily MobilenetV2Classifier(absl::string_view) {
   return {kClassifierScope, AddClassifierBody};
-}
-
-LayerHyperparams MobilenetScope(bool keras) {
-  LayerHyperparams hyperparams = SlimHyperparams();
-  hyperparams.regularize_depthwise = keras;
-  hyperparams.batch_norm->decay = kDetectorDecay;
-  return hyperparams;
 }
 
 SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,

@@ -196,6 +196,23 @@ TEST(SsdMobilenetTest, DepthwiseWeightsAreRegularisedUnlessTheConfigSaysNo) {
   EXPECT_THAT(weights("regularize_depthwise: false"), ElementsAre(0.0f, 0.0f));
 }
 
+// TensorFlow 1's detectors on MobileNetV1, but for the embedded one, ask slim for this loss.
+TEST(SsdMobilenetTest, TheScopesOfMostBackbonesOnMobilenetV1RegulariseDepthwiseWeights) {
+  const auto weight = [](const std::string& type, const std::string& layer) {
+    const auto variables = Variables(Build(type, SsdTestSettings(type, 128)));
+    return variables.at("FeatureExtractor/" + layer + "/depthwise_weights").l2_weight;
+  };
+  const std::string v1 = "MobilenetV1/Conv2d_1_depthwise";
+  for (const char* type : {"ssd_mobilenet_v1", "ssd_mobilenet_v1_fpn", "ssd_mobilenet_v1_ppn",
+                           "ssd_mobilenet_v1_keras", "ssd_mobilenet_v1_fpn_keras"}) {
+    EXPECT_FLOAT_EQ(weight(type, v1), 4e-5f) << type;
+  }
+  EXPECT_EQ(weight("embedded_ssd_mobilenet_v1", v1), 0.0f);
+  const std::string v2 = "MobilenetV2/expanded_conv_1/depthwise";
+  EXPECT_EQ(weight("ssd_mobilenet_v2", v2), 0.0f);
+  EXPECT_FLOAT_EQ(weight("ssd_mobilenet_v2_keras", v2), 4e-5f);
+}
+
 TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v2", "feature_extractor { depth_multiplier: 0.35 }");
