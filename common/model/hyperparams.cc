@@ -65,6 +65,10 @@ config::WeightInitializer HeNormalInitializer() {
   return result;
 }
 
+ActivationFunction Relu6UnlessSwish(ActivationFunction activation) {
+  return activation == ActivationFunction::kSwish ? activation : ActivationFunction::kRelu6;
+}
+
 LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams) {
   LayerHyperparams result = SlimHyperparams();
   if (hyperparams.initializer().initializer_oneof_case() !=

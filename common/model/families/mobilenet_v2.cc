@@ -41,6 +41,14 @@ int AddClassifierBody(const config::Classifier& classifier, const LayerHyperpara
   return AddMobilenetV2Body(kClassifierScope, widths, hyperparams, builder).layer_19;
 }
 
+// slim's definition of the network comes after the config's hyperparameters and keeps these.
+// Keras's network has all of the config's.
+LayerHyperparams WithSlimsDefinition(const LayerHyperparams& hyperparams) {
+  LayerHyperparams result = WithGammaAndBeta(hyperparams);
+  result.activation = Relu6UnlessSwish(hyperparams.activation);
+  return result;
+}
+
 }  // namespace
 
 MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
@@ -101,8 +109,9 @@ SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
   }
   SsdBackbone backbone;
   backbone.scope = "FeatureExtractor/MobilenetV2";
-  const MobilenetV2Endpoints ends =
-      AddMobilenetV2Body(backbone.scope, widths, hyperparams, builder);
+  const bool keras = IsKerasType(extractor.type());
+  const MobilenetV2Endpoints ends = AddMobilenetV2Body(
+      backbone.scope, widths, keras ? hyperparams : WithSlimsDefinition(hyperparams), builder);
   backbone.maps = {ends.layer_15_expansion, ends.layer_19};
   backbone.extra_scope = backbone.scope + "/layer_19";
   backbone.levels = {ends.layer_4, ends.layer_7, ends.layer_14, ends.layer_19};

@@ -256,6 +256,36 @@ TEST(SsdMobilenetTest, BackboneAndExtraLayersHaveTheActivationOfTheConfig) {
   EXPECT_GT(swish, 40);
 }
 
+// slim's definition of MobileNetV2 comes after the config's hyperparameters.
+TEST(SsdMobilenetTest, BackbonesOnSlimsMobilenetV2KeepGammaBetaAndRelu6) {
+  const std::string first = "FeatureExtractor/MobilenetV2/Conv";
+  const auto build = [&](const std::string& type) {
+    const std::string config =
+        "feature_extractor { override_base_feature_extractor_hyperparams: true conv_hyperparams { "
+        "activation: RELU batch_norm { scale: false center: false decay: 0.9 } } }";
+    const NetworkSpec network = Build(type, config);
+    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    EXPECT_FLOAT_EQ(Variables(network).at(first + "/BatchNorm/moving_mean").moving_average_decay,
+                    0.9f);
+    return network;
+  };
+  const auto activation = [&](const NetworkSpec& network) {
+    for (const Node& node : network.nodes) {
+      const auto* const found = std::get_if<op::Activation>(&node.op);
+      if (found != nullptr && node.name.rfind(first + "/", 0) == 0) return found->function;
+    }
+    return ActivationFunction::kNone;
+  };
+  const NetworkSpec slim = build("ssd_mobilenet_v2");
+  EXPECT_TRUE(Variables(slim).contains(first + "/BatchNorm/gamma"));
+  EXPECT_TRUE(Variables(slim).contains(first + "/BatchNorm/beta"));
+  EXPECT_EQ(activation(slim), ActivationFunction::kRelu6);
+  const NetworkSpec keras = build("ssd_mobilenet_v2_keras");
+  EXPECT_FALSE(Variables(keras).contains(first + "/BatchNorm/gamma"));
+  EXPECT_FALSE(Variables(keras).contains(first + "/BatchNorm/beta"));
+  EXPECT_EQ(activation(keras), ActivationFunction::kRelu);
+}
+
 TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v1", "image_resizer { fixed_shape_resizer { height: 150 width: 300 } }");
