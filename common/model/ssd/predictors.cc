@@ -153,7 +153,7 @@ class WeightSharedPredictor {
       LayerRequest layer =
           Shared(absl::StrCat(name, "/conv2d_", i), feature, last, predictor_.depth());
       layer.batch_norm_scope = absl::StrCat(layer.shared_scope, "/BatchNorm/", feature);
-      layer.activation = hyperparams_.activation;
+      layer.activation = Relu6UnlessSwish(hyperparams_.activation);
       last = AddLayer(layer);
     }
     return last;

@@ -19,7 +19,8 @@ namespace pushpull {
 // BoxPredictor_<i>/ClassPredictor.
 //
 // weight_shared_convolutional_box_predictor: The scope is WeightSharedConvolutionalBoxPredictor.
-// All maps share the weights. The batch norms of map i have the scope
+// All maps share the weights. The layers of the towers have ReLU6, whatever activation the config
+// names, except with SWISH. The batch norms of map i have the scope
 // <layer>/BatchNorm/feature_<i>. Maps whose number of channels is not the most frequent one get a
 // 1x1 convolution first, and so do all others if there is any such map.
 std::vector<DetectionHead> AddPredictors(const config::Ssd& ssd, const std::vector<int>& maps,

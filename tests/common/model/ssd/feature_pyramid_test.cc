@@ -100,6 +100,32 @@ TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
   EXPECT_EQ(users.count("WeightSharedConvolutionalBoxPredictor/ClassPredictor/biases"), 1u);
 }
 
+// Neither version of TensorFlow reads the activation of conv_hyperparams here.
+TEST(FeaturePyramidTest, TowersHaveRelu6UnlessTheConfigAsksForSwish) {
+  const auto activations = [](const std::string& type, config::Hyperparams::Activation activation) {
+    auto config = MakeSsdTestConfig(type, Settings(64, "", "depth: 64"));
+    config.mutable_model()
+        ->mutable_ssd()
+        ->mutable_box_predictor()
+        ->mutable_weight_shared_convolutional_box_predictor()
+        ->mutable_conv_hyperparams()
+        ->set_activation(activation);
+    const NetworkSpec network = BuildSsd(config.model().ssd());
+    std::set<std::string> found;
+    for (const Node& node : network.nodes) {
+      const auto* const function = std::get_if<op::Activation>(&node.op);
+      if (function == nullptr || node.name.rfind("WeightShared", 0) != 0) continue;
+      found.insert(ActivationName(function->function));
+    }
+    return found;
+  };
+  for (const char* type : {"ssd_mobilenet_v1_fpn", "ssd_mobilenet_v1_fpn_keras"}) {
+    EXPECT_THAT(activations(type, config::Hyperparams::RELU), ElementsAre("Relu6")) << type;
+    EXPECT_THAT(activations(type, config::Hyperparams::NONE), ElementsAre("Relu6")) << type;
+    EXPECT_THAT(activations(type, config::Hyperparams::SWISH), ElementsAre("Swish")) << type;
+  }
+}
+
 TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
   const NetworkSpec network =
       BuildPyramid("ssd_mobilenet_v2_fpn",
