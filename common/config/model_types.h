@@ -101,8 +101,9 @@ std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 std::optional<SsdType> FindSsdType(absl::string_view name);
 
 // Whether the name of a detector's type ends in "_keras". Such a network is that of TensorFlow 2,
-// which differs in the strides of ResNet, the width of MobileNetV2's FPN-Lite, the sums of feature
-// pyramids and what the L2 loss covers.
+// which differs in the strides of ResNet and the activation of its sums, the width of MobileNetV2's
+// last convolution and what its backbone takes from the config, the sums of feature pyramids and
+// what the L2 loss covers.
 bool IsKerasType(absl::string_view name);
 
 // All names, those of detectors without "_keras" at their end.

@@ -224,6 +224,19 @@ TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
       variables.count("FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_44/weights"));
 }
 
+TEST(SsdMobilenetTest, Tensorflow2DoesNotWidenTheLastConvolutionOfMobilenetV2) {
+  const auto depths = [](const std::string& type, const std::string& multiplier) {
+    const auto variables =
+        Variables(Build(type, "feature_extractor { depth_multiplier: " + multiplier + " }"));
+    const std::string root = "FeatureExtractor/MobilenetV2/";
+    return std::vector<int64_t>{variables.at(root + "Conv/weights").shape.back(),
+                                variables.at(root + "Conv_1/weights").shape.back()};
+  };
+  EXPECT_THAT(depths("ssd_mobilenet_v2", "1.4"), ElementsAre(48, 1792));
+  EXPECT_THAT(depths("ssd_mobilenet_v2_keras", "1.4"), ElementsAre(48, 1280));
+  EXPECT_THAT(depths("ssd_mobilenet_v2_keras", "0.35"), ElementsAre(16, 448));
+}
+
 TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
   const NetworkSpec network = Build("ssd_mobilenet_v1",
                                     "freeze_batchnorm: true feature_extractor { num_layers: 3 } "
