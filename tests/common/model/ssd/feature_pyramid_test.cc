@@ -379,6 +379,23 @@ TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
   }
 }
 
+TEST(FeaturePyramidTest, RefusesExplicitPaddingWhereTensorflowDoes) {
+  const std::string problem = "use_explicit_padding: expected false for this type, got true";
+  const std::string padding = "use_explicit_padding: true";
+  const std::string extractor = "feature_extractor { " + padding + " }";
+  for (const char* type : {"ssd_mobiledet_cpu", "ssd_mobiledet_gpu"}) {
+    EXPECT_THAT(Problems(type, extractor), HasSubstr(problem)) << type;
+  }
+  for (const char* type : {"ssd_resnet50_v1_fpn", "ssd_resnet152_v1_fpn_keras"}) {
+    EXPECT_THAT(Problems(type, Settings(320, padding, "depth: 64")), HasSubstr(problem)) << type;
+  }
+  for (const char* type : {"ssd_mobilenet_v1", "ssd_mobilenet_v2_keras", "ssd_inception_v2"}) {
+    EXPECT_THAT(Problems(type, extractor), Not(HasSubstr("use_explicit_padding"))) << type;
+  }
+  EXPECT_THAT(Problems("ssd_mobilenet_v2_fpn", Settings(320, padding, "depth: 64")),
+              Not(HasSubstr("use_explicit_padding")));
+}
+
 TEST(FeaturePyramidTest, MobiledetKeepsItsHyperparams) {
   EXPECT_THAT(Problems("ssd_mobiledet_cpu",
                        "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
