@@ -153,6 +153,26 @@ TEST(SsdMobilenetTest, FollowsPredictorOptions) {
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
 }
 
+// TensorFlow 1 numbers the predictors if there are several maps, TensorFlow 2 always.
+TEST(SsdMobilenetTest, ThePredictorOfTheOnlyMapHasNoScopeInTensorflow1) {
+  const auto build = [](const std::string& type) {
+    const NetworkSpec network =
+        Build(type,
+              "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } feature_extractor { "
+              "fpn { min_level: 5 max_level: 5 } } box_predictor { convolutional_box_predictor { "
+              "num_layers_before_predictor: 1 max_depth: 32 } }");
+    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    EXPECT_EQ(network.detection->heads.size(), 1u);
+    return Variables(network);
+  };
+  const auto slim = build("ssd_mobilenet_v1_fpn"), keras = build("ssd_mobilenet_v1_fpn_keras");
+  for (const char* name :
+       {"BoxEncodingPredictor/weights", "ClassPredictor/biases", "Conv2d_0_1x1_32/weights"}) {
+    EXPECT_TRUE(slim.contains(name)) << name;
+    EXPECT_TRUE(keras.contains(std::string("BoxPredictor_0/") + name)) << name;
+  }
+}
+
 TEST(SsdMobilenetTest, AddsLayersBeforeThePredictor) {
   const auto build = [](const std::string& depths) {
     return Build("ssd_mobilenet_v1",
