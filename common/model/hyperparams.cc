@@ -94,6 +94,13 @@ LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams) {
   return result;
 }
 
+LayerHyperparams ResolveDetectorHyperparams(const config::Hyperparams& hyperparams) {
+  LayerHyperparams result = ResolveHyperparams(hyperparams);
+  result.regularize_depthwise =
+      !hyperparams.has_regularize_depthwise() || hyperparams.regularize_depthwise();
+  return result;
+}
+
 Initializer ResolveInitializer(const config::WeightInitializer& initializer,
                                const std::vector<int64_t>& shape) {
   switch (initializer.initializer_oneof_case()) {

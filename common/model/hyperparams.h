@@ -49,6 +49,10 @@ ActivationFunction Relu6UnlessSwish(ActivationFunction activation);
 // has none either. If it has no initializer, the result has slim's.
 LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams);
 
+// As ResolveHyperparams, but depthwise weights are regularised unless `hyperparams` says no, as in
+// slim's separable_conv2d. For a detector's layers.
+LayerHyperparams ResolveDetectorHyperparams(const config::Hyperparams& hyperparams);
+
 // Returns the initializer of a weight tensor of shape [..., in, out]; constant 0 if none is set.
 //
 // Variance scaling follows slim. With r = the product of the leading dimensions, n is the fan in

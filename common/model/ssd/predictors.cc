@@ -13,13 +13,6 @@
 namespace pushpull {
 namespace {
 
-LayerHyperparams PredictorHyperparams(const config::Hyperparams& config) {
-  LayerHyperparams hyperparams = ResolveHyperparams(config);
-  hyperparams.regularize_depthwise =
-      !config.has_regularize_depthwise() || config.regularize_depthwise();
-  return hyperparams;
-}
-
 DetectionHead HeadOf(const FeatureShape& map, int anchors) {
   DetectionHead head;
   head.height = map.height;
@@ -34,7 +27,7 @@ class ConvolutionalPredictor {
       : predictor_(ssd.box_predictor().convolutional_box_predictor()),
         has_scopes_(num_maps > 1 || IsKerasType(ssd.feature_extractor().type())),
         num_classes_(ssd.num_classes()),
-        hyperparams_(PredictorHyperparams(predictor_.conv_hyperparams())),
+        hyperparams_(ResolveDetectorHyperparams(predictor_.conv_hyperparams())),
         builder_(*builder) {}
 
   DetectionHead Add(size_t index, int map, int anchors) {
@@ -95,7 +88,7 @@ class WeightSharedPredictor {
                         NetworkBuilder* builder)
       : predictor_(ssd.box_predictor().weight_shared_convolutional_box_predictor()),
         num_classes_(ssd.num_classes()),
-        hyperparams_(PredictorHyperparams(predictor_.conv_hyperparams())),
+        hyperparams_(ResolveDetectorHyperparams(predictor_.conv_hyperparams())),
         builder_(*builder),
         projected_channels_(MostFrequentChannels(maps)) {}
 
