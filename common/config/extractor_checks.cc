@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/config/layer_checks.h"
@@ -86,9 +87,12 @@ void CheckMnasFpn(const config::Ssd& ssd, const std::string& field, FieldChecker
   checker->Between(field + ".fpn.additional_layer_depth", fpn.additional_layer_depth(), 1,
                    kMaxDepth);
   CheckMapsDouble(ssd, field + ".fpn", kMnasFpnFirstLevel, kMnasFpnLastLevel, checker);
-  if (extractor.use_explicit_padding()) {
-    checker->Add(field + ".use_explicit_padding", "false for this type", "true", "remove it");
-  }
+}
+
+// TensorFlow has explicit padding with the MobileNets and Inception only.
+bool HasExplicitPadding(const SsdType& type) {
+  return type.maps != FeatureMaps::kMnasFpn && !absl::StartsWith(type.name, "ssd_mobiledet") &&
+         !absl::StartsWith(type.name, "ssd_resnet");
 }
 
 // Warns of the fields that a type of BaseHyperparams::kFixed does not read. TensorFlow does not
@@ -170,6 +174,9 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
       !extractor.override_base_feature_extractor_hyperparams()) {
     checker->Add(override, "true, for this backbone has no hyperparams of its own", "false",
                  "set it to true: conv_hyperparams are those of all layers");
+  }
+  if (type.has_value() && extractor.use_explicit_padding() && !HasExplicitPadding(*type)) {
+    checker->Add(field + ".use_explicit_padding", "false for this type", "true", "remove it");
   }
   checker->Positive(field + ".depth_multiplier", extractor.depth_multiplier(), kMaxDepthMultiplier);
   checker->Between(field + ".min_depth", extractor.min_depth(), 1, kMaxDepth);

@@ -40,24 +40,25 @@ namespace pushpull {
 //     backbone    a function that adds the backbone
 // clang-format off
 #define PUSHPULL_SSD_TYPES(ROW)                                                                    \
-  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV1)     \
-  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV2)     \
-  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV3)     \
-  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetV3)     \
-  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, kAny,   MobilenetScope, AddMobilenetEdgetpu)\
-  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
-  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
-  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
-  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, kOwn,   MobiledetScope, AddMobiledet)       \
-  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, kAny,   MobilenetScope, AddMobilenetV1)     \
-  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, kAny,   MobilenetScope, AddMobilenetV2)     \
-  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
-  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
-  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,    AddResnetV1)        \
-  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, kAny,   MobilenetScope, AddMobilenetV1)     \
-  ROW("ssd_mobilenet_v2_mnasfpn",  kMnasFpn,        0, kFixed, MnasFpnScope,   AddMobilenetV2)     \
-  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, kAny,   MobilenetScope, AddMobilenetV1)     \
-  ROW("ssd_inception_v2",          kExtraLayers,    0, kUser,  InceptionScope, AddInceptionV2)
+  ROW("ssd_mobilenet_v1",          kExtraLayers,    0, kAny,   MobilenetV1Scope, AddMobilenetV1)   \
+  ROW("ssd_mobilenet_v2",          kExtraLayers,    0, kAny,   MobilenetScope,   AddMobilenetV2)   \
+  ROW("ssd_mobilenet_v3_large",    kExtraLayers,    0, kAny,   MobilenetScope,   AddMobilenetV3)   \
+  ROW("ssd_mobilenet_v3_small",    kExtraLayers,    0, kAny,   MobilenetScope,   AddMobilenetV3)   \
+  ROW("ssd_mobilenet_edgetpu",     kExtraLayers,    0, kAny,   MobilenetScope,                     \
+      AddMobilenetEdgetpu)                                                                         \
+  ROW("ssd_mobiledet_cpu",         kExtraLayers,    0, kOwn,   MobiledetScope,   AddMobiledet)     \
+  ROW("ssd_mobiledet_dsp",         kExtraLayers,    0, kOwn,   MobiledetScope,   AddMobiledet)     \
+  ROW("ssd_mobiledet_edgetpu",     kExtraLayers,    0, kOwn,   MobiledetScope,   AddMobiledet)     \
+  ROW("ssd_mobiledet_gpu",         kExtraLayers,    0, kOwn,   MobiledetScope,   AddMobiledet)     \
+  ROW("ssd_mobilenet_v1_fpn",      kFeaturePyramid, 0, kAny,   MobilenetV1Scope, AddMobilenetV1)   \
+  ROW("ssd_mobilenet_v2_fpn",      kFeaturePyramid, 0, kAny,   MobilenetScope,   AddMobilenetV2)   \
+  ROW("ssd_resnet50_v1_fpn",       kFeaturePyramid, 0, kAny,   ResnetScope,      AddResnetV1)      \
+  ROW("ssd_resnet101_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,      AddResnetV1)      \
+  ROW("ssd_resnet152_v1_fpn",      kFeaturePyramid, 0, kAny,   ResnetScope,      AddResnetV1)      \
+  ROW("ssd_mobilenet_v1_ppn",      kPoolingPyramid, 6, kAny,   MobilenetV1Scope, AddMobilenetV1)   \
+  ROW("ssd_mobilenet_v2_mnasfpn",  kMnasFpn,        0, kFixed, MnasFpnScope,     AddMobilenetV2)   \
+  ROW("embedded_ssd_mobilenet_v1", kExtraLayers,    5, kAny,   MobilenetScope,   AddMobilenetV1)   \
+  ROW("ssd_inception_v2",          kExtraLayers,    0, kUser,  InceptionScope,   AddInceptionV2)
 // clang-format on
 
 struct ClassifierType {
@@ -100,8 +101,9 @@ std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 std::optional<SsdType> FindSsdType(absl::string_view name);
 
 // Whether the name of a detector's type ends in "_keras". Such a network is that of TensorFlow 2,
-// which differs in the strides of ResNet, the width of MobileNetV2's FPN-Lite, the sums of feature
-// pyramids and what the L2 loss covers.
+// which differs in the strides of ResNet and the activation of its sums, the width of MobileNetV2's
+// last convolution and what its backbone takes from the config, the sums of feature pyramids and
+// what the L2 loss covers.
 bool IsKerasType(absl::string_view name);
 
 // All names, those of detectors without "_keras" at their end.

@@ -65,6 +65,10 @@ config::WeightInitializer HeNormalInitializer() {
   return result;
 }
 
+ActivationFunction Relu6UnlessSwish(ActivationFunction activation) {
+  return activation == ActivationFunction::kSwish ? activation : ActivationFunction::kRelu6;
+}
+
 LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams) {
   LayerHyperparams result = SlimHyperparams();
   if (hyperparams.initializer().initializer_oneof_case() !=
@@ -87,6 +91,13 @@ LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams) {
   result.batch_norm->scale = batch_norm.scale();
   result.batch_norm->frozen = !batch_norm.train();
   result.batch_norm->bias_corrected = batch_norm.bias_corrected_moving_statistics();
+  return result;
+}
+
+LayerHyperparams ResolveDetectorHyperparams(const config::Hyperparams& hyperparams) {
+  LayerHyperparams result = ResolveHyperparams(hyperparams);
+  result.regularize_depthwise =
+      !hyperparams.has_regularize_depthwise() || hyperparams.regularize_depthwise();
   return result;
 }
 

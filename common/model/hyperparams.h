@@ -41,9 +41,17 @@ LayerHyperparams SlimHyperparams();
 // over the fan in, truncated at two deviations.
 config::WeightInitializer HeNormalInitializer();
 
+// Returns the activation of layers that are ReLU6 in TensorFlow whatever the config says: kSwish if
+// the config asks for it, which TensorFlow does not have, and otherwise kRelu6.
+ActivationFunction Relu6UnlessSwish(ActivationFunction activation);
+
 // Converts `hyperparams`, a part of a valid config. If the message has no batch_norm, the result
 // has none either. If it has no initializer, the result has slim's.
 LayerHyperparams ResolveHyperparams(const config::Hyperparams& hyperparams);
+
+// As ResolveHyperparams, but depthwise weights are regularised unless `hyperparams` says no, as in
+// slim's separable_conv2d. For a detector's layers.
+LayerHyperparams ResolveDetectorHyperparams(const config::Hyperparams& hyperparams);
 
 // Returns the initializer of a weight tensor of shape [..., in, out]; constant 0 if none is set.
 //

@@ -184,7 +184,8 @@ absl::Status CheckNetwork(const NetworkSpec& network) {
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates) {
   double share = 0.0;
   ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
-    if (!norm.frozen) share = std::max(share, std::pow(norm.decay, num_updates));
+    if (norm.frozen || norm.bias_corrected) return;
+    share = std::max(share, std::pow(norm.decay, num_updates));
   });
   return share;
 }

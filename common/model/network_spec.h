@@ -69,8 +69,8 @@ std::vector<std::vector<int>> FindReaders(const NetworkSpec& network);
 absl::Status CheckNetwork(const NetworkSpec& network);
 
 // Returns the largest weight that the initial value still has in any moving statistic after
-// num_updates updates: the maximum of decay^num_updates over the batch norms that are not frozen.
-// Returns 0 if there are none.
+// num_updates updates: the maximum of decay^num_updates over the batch norms that are neither
+// frozen nor bias-corrected. Returns 0 if there are none.
 double InitialStatisticsShare(const NetworkSpec& network, int64_t num_updates);
 
 // Calls f(const op::BatchNorm&) for each batch norm of the network.

@@ -36,8 +36,8 @@ absl::StatusOr<VariableLayout> LayoutOfEntries(
 // moving_average_decay is not in [0, 1].
 absl::Status CheckAttributes(const VariableLayout& layout);
 
-// Returns "" if the two lists are equal. Otherwise returns a sentence that says which variable
-// differs first and how, and sets *variable to its name.
+// Returns "" if the two lists agree in name, shape and kind of all variables. Otherwise returns a
+// sentence that says which variable differs first and how, and sets *variable to its name.
 std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& server,
                                        const std::vector<ps::VariableEntry>& worker,
                                        std::string* variable);

@@ -11,9 +11,27 @@
 #include "absl/strings/str_join.h"
 
 #include "common/base/sha256.h"
+#include "common/base/status_macros.h"
 
 namespace pushpull {
 namespace {
+
+// The number of elements of one variable, or of all together, padding included.
+constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 64;
+
+absl::StatusOr<int64_t> NumElements(const VariableSpec& variable) {
+  int64_t elements = 1;
+  for (const int64_t dimension : variable.shape) {
+    if (dimension < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("variable ", variable.name, " has shape ",
+                                                     ShapeToString(variable.shape),
+                                                     ", expected dimensions of at least 1"));
+    }
+    // Past the limit the number stays where it is: it is refused in any case.
+    elements = elements > kMaxElements / dimension ? kMaxElements : elements * dimension;
+  }
+  return elements;
+}
 
 std::string Describe(const VariableSpec& variable) {
   return absl::StrCat(
@@ -28,7 +46,6 @@ std::string ShapeToString(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<VariableLayout> VariableLayout::Create(std::vector<VariableSpec> variables) {
-  constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / 64;
   VariableLayout layout;
   std::string description;
   for (VariableSpec& variable : variables) {
@@ -36,14 +53,13 @@ absl::StatusOr<VariableLayout> VariableLayout::Create(std::vector<VariableSpec> 
       return absl::InvalidArgumentError(
           absl::StrCat("variable ", layout.variables_.size(), " has no name"));
     }
-    int64_t elements = 1;
-    for (const int64_t dimension : variable.shape) {
-      if (dimension < 1 || elements > kMaxElements / dimension) {
-        return absl::InvalidArgumentError(absl::StrCat("variable ", variable.name, " has shape ",
-                                                       ShapeToString(variable.shape),
-                                                       ", expected dimensions of at least 1"));
-      }
-      elements *= dimension;
+    PP_ASSIGN_OR_RETURN(const int64_t elements, NumElements(variable));
+    const int64_t padded =
+        (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+    if (padded > kMaxElements - layout.total_elements_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable ", variable.name, " has shape ", ShapeToString(variable.shape),
+          ", which are too many elements: all variables together may have ", kMaxElements));
     }
     if (!layout.index_.emplace(variable.name, layout.num_variables()).second) {
       return absl::InvalidArgumentError(
@@ -52,8 +68,7 @@ absl::StatusOr<VariableLayout> VariableLayout::Create(std::vector<VariableSpec> 
     absl::StrAppend(&description, Describe(variable), "\n");
     layout.offsets_.push_back(layout.total_elements_);
     layout.num_elements_.push_back(elements);
-    layout.total_elements_ +=
-        (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+    layout.total_elements_ += padded;
     layout.variables_.push_back(std::move(variable));
   }
   layout.signature_ = Sha256Hex(description);

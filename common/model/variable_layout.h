@@ -49,7 +49,7 @@ class VariableLayout {
   static constexpr int64_t kAlignmentElements = 16;
 
   // Lays the variables out in the order given. INVALID_ARGUMENT: an empty or repeated name, a
-  // dimension below 1, or a size that overflows.
+  // dimension below 1, or a variable with which the flat vector would have 2^57 elements or more.
   static absl::StatusOr<VariableLayout> Create(std::vector<VariableSpec> variables);
 
   const std::vector<VariableSpec>& variables() const { return variables_; }

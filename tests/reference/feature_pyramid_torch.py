@@ -144,7 +144,7 @@ class PyramidDetector(ssd.Detector):
                 y = self.layer(y, scope + "/conv3", 4 * depth, 1, 1, training, activate=False)
                 if unit == 1 and shortcut.shape != y.shape:
                     shortcut = self.layer(x, scope + "/shortcut", 4 * depth, 1, stride, training, activate=False)
-                x = torch.relu(y + shortcut)
+                x = (y + shortcut).clamp(0.0, 6.0 if self.keras() else torch.inf)
             taps[block + 1] = x
             if not self.keras():
                 x = x[:, :, ::2, ::2]

@@ -74,11 +74,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
 }
 
 double EvaluationRun::UnsettledShare(int64_t num_updates) const {
-  // All batch norms of a network share this setting.
-  bool bias_corrected = false;
-  ForEachBatchNorm(spec_,
-                   [&](const op::BatchNorm& norm) { bias_corrected |= norm.bias_corrected; });
-  return bias_corrected ? 0.0 : InitialStatisticsShare(spec_, num_updates);
+  return InitialStatisticsShare(spec_, num_updates);
 }
 
 absl::Status EvaluationRun::ForEachBatch(

@@ -79,7 +79,7 @@ class DeviceBuffers {
   int64_t small_bytes() const { return kLabelsAt + 2 * sizes_.labels; }
 
   std::unique_ptr<Memory> variables, gradient;
-  // Only one of `images` and `float_images` is allocated, see DeviceBufferSizes::images.
+  // Only one of `packed_images` and `float_images` is allocated, see DeviceBufferSizes.
   std::unique_ptr<Memory> packed_images;
   StagedMemory float_images;
   std::unique_ptr<Memory> typed_images;

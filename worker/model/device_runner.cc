@@ -369,10 +369,12 @@ absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, 
   }
   constexpr double kGib = 1 << 30;
   const std::string advice =
-      fits == 0 ? "not even 1 would fit: take a GPU with more memory, or smaller images"
-                : absl::StrCat(fits, " would fit: lower ",
-                               options.training ? "train_config.batch_size or use more clones"
-                                                : "eval_config.batch_size");
+      fits == 0
+          ? "not even 1 would fit: take a GPU with more memory, or smaller images"
+          : absl::StrCat(fits, " would fit: lower ",
+                         options.training ? "train_config.batch_size or, in synchronous mode, "
+                                            "use more clones"
+                                          : "eval_config.batch_size");
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s: a batch of %d needs %.2f GiB of GPU memory, %.2f GiB are free; %s",
       device->description(), options.max_batch, needed / kGib, free / kGib, advice));

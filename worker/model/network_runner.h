@@ -123,8 +123,8 @@ class BasicNetworkRunner {
   // ForwardBackward would refuse are ignored.
   void StageStep(absl::Span<const T> variables, const ImageBatch<T>& batch, uint64_t dropout_seed);
 
-  // The outputs of the last Evaluate or Infer, in host memory: one pointer per layer of
-  // OutputLayers(spec()), each to [samples, H, W, C]. A classifier has one output, its scores
+  // The outputs of the last Evaluate or Infer, in host memory: one pointer per node of
+  // OutputNodes(spec()), each to [samples, H, W, C]. A classifier has one output, its scores
   // before the softmax. Valid until the next call.
   virtual std::vector<const T*> outputs() const = 0;
 

@@ -1,6 +1,7 @@
 // What a family of networks gives to a classifier and to an SSD detector, and the functions that
 // give it: those that the rows of common/config/model_types.h name. The family's file defines
-// them. Thread-safe functions.
+// them, except that family.cc has what several families share and ssd/mnas_fpn.cc MnasFpnScope.
+// Thread-safe functions.
 #ifndef PUSHPULL_COMMON_MODEL_FAMILIES_FAMILY_H_
 #define PUSHPULL_COMMON_MODEL_FAMILIES_FAMILY_H_
 

@@ -54,6 +54,12 @@ MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, const Mobilene
   return endpoints;
 }
 
+LayerHyperparams MobilenetV1Scope(bool keras) {
+  LayerHyperparams hyperparams = MobilenetScope(keras);
+  hyperparams.regularize_depthwise = true;
+  return hyperparams;
+}
+
 SsdBackbone AddMobilenetV1(const config::SsdFeatureExtractor& extractor,
                            const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const FeatureMaps maps = FindSsdType(extractor.type())->maps;

@@ -1,5 +1,6 @@
 #include "common/model/families/mobilenet_v2.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -29,18 +30,36 @@ constexpr int kLastBlockAtStride16 = 13;
 // The channels of the last convolution before FPN-Lite in TensorFlow 1. TensorFlow 2 means to have
 // them too, but builds all 1,280, and so its checkpoints have them.
 constexpr int kFpnLiteDepth = 256;
-// The decay that the API's detectors use instead of slim's.
-constexpr float kDetectorDecay = 0.9997f;
 
 constexpr char kClassifierScope[] = "MobilenetV2";
+
+double LastMultiplier(const MobilenetV2Widths& widths) {
+  switch (widths.last_depth_scaling) {
+    case LastDepthScaling::kOnlyUp:
+      return std::max(widths.multiplier, 1.0);
+    case LastDepthScaling::kOnlyDown:
+      return std::min(widths.multiplier, 1.0);
+    case LastDepthScaling::kBoth:
+      break;
+  }
+  return widths.multiplier;
+}
 
 int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
                       NetworkBuilder* builder) {
   MobilenetV2Widths widths;
   widths.multiplier = classifier.feature_extractor().depth_multiplier();
   widths.min_depth = classifier.feature_extractor().min_depth();
-  widths.keep_last_depth = true;
+  widths.last_depth_scaling = LastDepthScaling::kOnlyUp;
   return AddMobilenetV2Body(kClassifierScope, widths, hyperparams, builder).layer_19;
+}
+
+// slim's definition of the network comes after the config's hyperparameters and keeps these.
+// Keras's network has all of the config's.
+LayerHyperparams WithSlimsDefinition(const LayerHyperparams& hyperparams) {
+  LayerHyperparams result = WithGammaAndBeta(hyperparams);
+  result.activation = Relu6UnlessSwish(hyperparams.activation);
+  return result;
 }
 
 }  // namespace
@@ -80,9 +99,8 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
   }
   endpoints.layer_18 = endpoints.layer_19 = last;
   if (widths.last_depth == 0) return endpoints;
-  const int last_depth = widths.keep_last_depth && widths.multiplier < 1.0
-                             ? MakeDivisible(widths.last_depth, kChannelDivisor, widths.min_depth)
-                             : depth(widths.last_depth);
+  const int last_depth =
+      MakeDivisible(widths.last_depth * LastMultiplier(widths), kChannelDivisor, widths.min_depth);
   endpoints.layer_19 =
       builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
   return endpoints;
@@ -92,26 +110,20 @@ ClassifierFamily MobilenetV2Classifier(absl::string_view) {
   return {kClassifierScope, AddClassifierBody};
 }
 
-LayerHyperparams MobilenetScope(bool keras) {
-  LayerHyperparams hyperparams = SlimHyperparams();
-  hyperparams.regularize_depthwise = keras;
-  hyperparams.batch_norm->decay = kDetectorDecay;
-  return hyperparams;
-}
-
 SsdBackbone AddMobilenetV2(const config::SsdFeatureExtractor& extractor,
                            const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   MobilenetV2Widths widths{extractor.depth_multiplier(), extractor.min_depth()};
+  const bool keras = IsKerasType(extractor.type());
   const FeatureMaps maps = FindSsdType(extractor.type())->maps;
+  if (keras) widths.last_depth_scaling = LastDepthScaling::kOnlyDown;
   if (maps == FeatureMaps::kMnasFpn) widths.last_depth = 0;
-  if (maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise() &&
-      !IsKerasType(extractor.type())) {
+  if (maps == FeatureMaps::kFeaturePyramid && extractor.use_depthwise() && !keras) {
     widths.last_depth = kFpnLiteDepth;
   }
   SsdBackbone backbone;
   backbone.scope = "FeatureExtractor/MobilenetV2";
-  const MobilenetV2Endpoints ends =
-      AddMobilenetV2Body(backbone.scope, widths, hyperparams, builder);
+  const MobilenetV2Endpoints ends = AddMobilenetV2Body(
+      backbone.scope, widths, keras ? hyperparams : WithSlimsDefinition(hyperparams), builder);
   backbone.maps = {ends.layer_15_expansion, ends.layer_19};
   backbone.extra_scope = backbone.scope + "/layer_19";
   backbone.levels = {ends.layer_4, ends.layer_7, ends.layer_14, ends.layer_19};

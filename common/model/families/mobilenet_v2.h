@@ -9,11 +9,17 @@
 
 namespace pushpull {
 
+// How the multiplier changes the channels of the last 1x1 convolution.
+enum class LastDepthScaling {
+  kBoth,      // TensorFlow 1's detectors: as those of all layers
+  kOnlyUp,    // slim's classifier: a multiplier below 1 does not
+  kOnlyDown,  // TensorFlow 2's detectors: a multiplier above 1 does not
+};
+
 struct MobilenetV2Widths {
   double multiplier = 1.0;
   int min_depth = 8;
-  // A multiplier below 1 does not reduce the 1,280 channels of the last 1x1 convolution.
-  bool keep_last_depth = false;
+  LastDepthScaling last_depth_scaling = LastDepthScaling::kBoth;
   // Before the multiplier. 0: there is no last 1x1 convolution.
   int last_depth = 1280;
 };

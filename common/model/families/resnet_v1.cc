@@ -51,10 +51,18 @@ UnitStrides FirstUnitStrides(ResnetStrides strides) {
   return {};
 }
 
+// A bottleneck unit.
+struct Unit {
+  int depth = 0;  // of the first two convolutions
+  ActivationFunction sum_activation = ActivationFunction::kRelu;
+  UnitStrides strides{};
+};
+
 // Adds three convolutions and their sum with the input, or with a 1x1 convolution of the input if
 // the shapes differ.
-int AddUnit(const std::string& scope, int input, int depth, const UnitStrides& strides,
+int AddUnit(const std::string& scope, int input, const Unit& unit,
             const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
+  const auto& [depth, sum_activation, strides] = unit;
   const ActivationFunction activation = hyperparams.activation;
   int last = builder->AddNormalized({scope + "/conv1", input, 1, strides.first, depth, activation},
                                     hyperparams);
@@ -69,7 +77,9 @@ int AddUnit(const std::string& scope, int input, int depth, const UnitStrides& s
         hyperparams);
   }
   last = builder->AddNode(scope + "/add", op::Add(), {last, shortcut});
-  return builder->AddNode(scope + "/Relu", op::Activation{ActivationFunction::kRelu}, {last});
+  if (sum_activation == ActivationFunction::kNone) return last;
+  return builder->AddNode(absl::StrCat(scope, "/", ActivationName(sum_activation)),
+                          op::Activation{sum_activation}, {last});
 }
 
 int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
@@ -101,11 +111,11 @@ ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Option
   ResnetV1Endpoints endpoints;
   for (int block = 0; block < 4; ++block) {
     const std::string block_scope = absl::StrCat(scope, "/block", block + 1);
-    for (int unit = 0; unit < units[block]; ++unit) {
-      UnitStrides strides;
-      if (block > 0 && unit == 0) strides = FirstUnitStrides(options.strides);
-      last = AddUnit(absl::StrCat(block_scope, "/unit_", unit + 1, "/bottleneck_v1"), last,
-                     depth(kFirstDepth << block), strides, hyperparams, builder);
+    for (int i = 0; i < units[block]; ++i) {
+      Unit unit{depth(kFirstDepth << block), options.sum_activation};
+      if (block > 0 && i == 0) unit.strides = FirstUnitStrides(options.strides);
+      last = AddUnit(absl::StrCat(block_scope, "/unit_", i + 1, "/bottleneck_v1"), last, unit,
+                     hyperparams, builder);
     }
     endpoints.blocks[block] = last;
     if (options.strides == ResnetStrides::kAfterBlocks && block < 3) {
@@ -133,8 +143,11 @@ SsdBackbone AddResnetV1(const config::SsdFeatureExtractor& extractor,
                         const LayerHyperparams& hyperparams, NetworkBuilder* builder) {
   const int layers = LayersOf(extractor.type());
   ResnetV1Options options{layers, extractor.depth_multiplier(), extractor.min_depth()};
-  options.strides =
-      IsKerasType(extractor.type()) ? ResnetStrides::kFirst : ResnetStrides::kAfterBlocks;
+  options.strides = ResnetStrides::kAfterBlocks;
+  if (IsKerasType(extractor.type())) {
+    options.strides = ResnetStrides::kFirst;
+    options.sum_activation = hyperparams.activation;  // slim's sums have ReLU in any case
+  }
   SsdBackbone backbone;
   backbone.scope = absl::StrCat("FeatureExtractor/resnet_v1_", layers);
   backbone.levels = AddResnetV1Body(backbone.scope, options, hyperparams, builder).blocks;

@@ -27,6 +27,7 @@ struct ResnetV1Options {
   double multiplier = 1.0;
   int min_depth = 8;
   ResnetStrides strides = ResnetStrides::kMiddle;
+  ActivationFunction sum_activation = ActivationFunction::kRelu;  // of each unit's sum
 };
 
 // The value of each block: at strides 4, 8, 16 and 32.
@@ -36,7 +37,7 @@ struct ResnetV1Endpoints {
 
 // Adds a convolution, a max pool and four blocks of bottleneck units under `scope`. The first layer
 // reads the image. The activation of `hyperparams` is that of all convolutions but a unit's last
-// one; the sum of a unit has ReLU. CHECKs that `hyperparams` has a batch norm.
+// one. CHECKs that `hyperparams` has a batch norm.
 ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Options& options,
                                   const LayerHyperparams& hyperparams, NetworkBuilder* builder);
 

@@ -149,10 +149,7 @@ class MapBuilder {
 
 std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
                                 NetworkBuilder* builder) {
-  const config::Hyperparams& config = extractor.conv_hyperparams();
-  LayerHyperparams hyperparams = ResolveHyperparams(config);
-  hyperparams.regularize_depthwise =
-      !config.has_regularize_depthwise() || config.regularize_depthwise();
+  LayerHyperparams hyperparams = ResolveDetectorHyperparams(extractor.conv_hyperparams());
   const SsdType type = *FindSsdType(extractor.type());
   const ExtractorRow& row = RowOf(type.name);
   const bool override = extractor.override_base_feature_extractor_hyperparams();

@@ -15,9 +15,10 @@ namespace pushpull {
 // config.
 //
 // The backbone has the training scope of its slim network. With
-// override_base_feature_extractor_hyperparams it has the conv_hyperparams of the extractor. All
-// other layers always follow conv_hyperparams. Their regularizer covers depthwise weights too, as
-// in slim's separable_conv2d.
+// override_base_feature_extractor_hyperparams it has the conv_hyperparams of the extractor, but for
+// what slim's definition of the network fixes, such as its activations. All other layers always
+// follow conv_hyperparams. Their regularizer covers depthwise weights too, as in slim's
+// separable_conv2d.
 std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
                                 NetworkBuilder* builder);
 

@@ -7,17 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/config/model_types.h"
 #include "common/model/hyperparams.h"
 
 namespace pushpull {
 namespace {
-
-LayerHyperparams PredictorHyperparams(const config::Hyperparams& config) {
-  LayerHyperparams hyperparams = ResolveHyperparams(config);
-  hyperparams.regularize_depthwise =
-      !config.has_regularize_depthwise() || config.regularize_depthwise();
-  return hyperparams;
-}
 
 DetectionHead HeadOf(const FeatureShape& map, int anchors) {
   DetectionHead head;
@@ -29,20 +23,21 @@ DetectionHead HeadOf(const FeatureShape& map, int anchors) {
 
 class ConvolutionalPredictor {
  public:
-  ConvolutionalPredictor(const config::Ssd& ssd, NetworkBuilder* builder)
+  ConvolutionalPredictor(const config::Ssd& ssd, size_t num_maps, NetworkBuilder* builder)
       : predictor_(ssd.box_predictor().convolutional_box_predictor()),
+        has_scopes_(num_maps > 1 || IsKerasType(ssd.feature_extractor().type())),
         num_classes_(ssd.num_classes()),
-        hyperparams_(PredictorHyperparams(predictor_.conv_hyperparams())),
+        hyperparams_(ResolveDetectorHyperparams(predictor_.conv_hyperparams())),
         builder_(*builder) {}
 
   DetectionHead Add(size_t index, int map, int anchors) {
-    const std::string scope = absl::StrCat("BoxPredictor_", index);
+    const std::string scope = has_scopes_ ? absl::StrCat("BoxPredictor_", index, "/") : "";
     const int input = AddLayersBefore(scope, map);
     DetectionHead head = HeadOf(builder_.shape(map), anchors);
-    LayerRequest boxes{scope + "/BoxEncodingPredictor", input};
+    LayerRequest boxes{scope + "BoxEncodingPredictor", input};
     boxes.depth = anchors * kBoxCodeSize;
     head.box_node = AddLast(boxes);
-    LayerRequest classes{scope + "/ClassPredictor", input};
+    LayerRequest classes{scope + "ClassPredictor", input};
     classes.depth = anchors * (num_classes_ + 1);
     classes.biases_initial_value = predictor_.class_prediction_bias_init();
     if (predictor_.use_dropout()) classes.keep_probability = predictor_.dropout_keep_probability();
@@ -58,7 +53,7 @@ class ConvolutionalPredictor {
     if (depth == 0) return map;
     int last = map;
     for (int i = 0; i < predictor_.num_layers_before_predictor(); ++i) {
-      last = builder_.AddNormalized({absl::StrCat(scope, "/Conv2d_", i, "_1x1_", depth), last, 1, 1,
+      last = builder_.AddNormalized({absl::StrCat(scope, "Conv2d_", i, "_1x1_", depth), last, 1, 1,
                                      depth, hyperparams_.activation},
                                     hyperparams_);
     }
@@ -81,6 +76,7 @@ class ConvolutionalPredictor {
   }
 
   const config::ConvolutionalBoxPredictor& predictor_;
+  const bool has_scopes_;
   const int num_classes_;
   const LayerHyperparams hyperparams_;
   NetworkBuilder& builder_;
@@ -92,7 +88,7 @@ class WeightSharedPredictor {
                         NetworkBuilder* builder)
       : predictor_(ssd.box_predictor().weight_shared_convolutional_box_predictor()),
         num_classes_(ssd.num_classes()),
-        hyperparams_(PredictorHyperparams(predictor_.conv_hyperparams())),
+        hyperparams_(ResolveDetectorHyperparams(predictor_.conv_hyperparams())),
         builder_(*builder),
         projected_channels_(MostFrequentChannels(maps)) {}
 
@@ -153,7 +149,7 @@ class WeightSharedPredictor {
       LayerRequest layer =
           Shared(absl::StrCat(name, "/conv2d_", i), feature, last, predictor_.depth());
       layer.batch_norm_scope = absl::StrCat(layer.shared_scope, "/BatchNorm/", feature);
-      layer.activation = hyperparams_.activation;
+      layer.activation = Relu6UnlessSwish(hyperparams_.activation);
       last = AddLayer(layer);
     }
     return last;
@@ -188,7 +184,7 @@ std::vector<DetectionHead> AddPredictors(const config::Ssd& ssd, const std::vect
   if (ssd.box_predictor().has_weight_shared_convolutional_box_predictor()) {
     return AddToAll(WeightSharedPredictor(ssd, maps, builder), maps, anchors);
   }
-  return AddToAll(ConvolutionalPredictor(ssd, builder), maps, anchors);
+  return AddToAll(ConvolutionalPredictor(ssd, maps.size(), builder), maps, anchors);
 }
 
 }  // namespace pushpull

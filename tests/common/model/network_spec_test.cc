@@ -178,6 +178,19 @@ TEST(NetworkSpecTest, RefusesNodesThatNobodyReadsAndNamesThatAppearTwice) {
   EXPECT_THAT(ErrorOf(network), HasSubstr("node b (global average pool) has the name of another"));
 }
 
+TEST(NetworkSpecTest, TheInitialStatisticsCountWhereNothingCorrectsThem) {
+  NetworkSpec network = MakeSmallNetwork();
+  auto& a = std::get<op::BatchNorm>(network.nodes[1].op);
+  auto& b = std::get<op::BatchNorm>(network.nodes[4].op);
+  a.decay = 0.9f;
+  b.decay = 0.5f;
+  EXPECT_NEAR(InitialStatisticsShare(network, 3), 0.729, 1e-6);
+  a.bias_corrected = true;
+  EXPECT_NEAR(InitialStatisticsShare(network, 3), 0.125, 1e-6);
+  b.frozen = true;
+  EXPECT_EQ(InitialStatisticsShare(network, 3), 0.0);
+}
+
 TEST(NetworkSpecTest, RefusesHeadsThatDoNotFitTheirNodes) {
   NetworkSpec network = MakeSmallNetwork();
   network.detection.emplace().num_classes = 4;

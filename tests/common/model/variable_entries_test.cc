@@ -102,7 +102,7 @@ TEST(LayoutOfEntriesTest, NamesTheVariableThatCannotBeDeclared) {
   ExpectRefusal([](auto* entry) { entry->set_shape(0, 0); }, "variable b has shape [0]");
   ExpectRefusal([](auto* entry) { entry->set_shape(0, -4); }, "variable b has shape [-4]");
   ExpectRefusal([](auto* entry) { entry->set_shape(0, std::numeric_limits<int64_t>::max()); },
-                "variable b has shape");
+                "variable b has shape [9223372036854775807], which are too many elements");
   ExpectRefusal([](auto* entry) { entry->mutable_shape()->Resize(65, 1); },
                 "variable b has 65 dimensions");
   ExpectRefusal([](auto* entry) { entry->set_l2_weight(-1); }, "variable b has l2_weight -1");
@@ -116,6 +116,25 @@ TEST(LayoutOfEntriesTest, NamesTheVariableThatCannotBeDeclared) {
   ExpectRefusal([](auto* entry) { entry->set_moving_average_decay(1.5f); },
                 "variable b has moving_average_decay 1.5");
   EXPECT_TRUE(absl::IsInvalidArgument(LayoutOfEntries({}).status())) << "no variables";
+}
+
+// The sum of the elements of these variables is 10 in 64 bits.
+TEST(LayoutOfEntriesTest, NamesTheVariableWithWhichThereAreTooManyElements) {
+  EntryList entries;
+  for (int i = 0; i < 129; ++i) {
+    ps::VariableEntry& entry = *entries.Add();
+    entry.set_name("v" + std::to_string(i));
+    entry.add_shape(i < 128 ? (int64_t{1} << 57) - 1 : 138);
+  }
+  const absl::Status status = LayoutOfEntries(entries).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(
+      std::string(status.message()),
+      ::testing::HasSubstr("variable v0 has shape [144115188075855871], which are too many"));
+  entries.Mutable(0)->set_shape(0, (int64_t{1} << 57) - 16);
+  EXPECT_THAT(
+      std::string(LayoutOfEntries(entries).status().message()),
+      ::testing::HasSubstr("variable v1 has shape [144115188075855871], which are too many"));
 }
 
 TEST(LayoutOfEntriesTest, TheListHasToFitIntoAMessage) {

@@ -135,6 +135,22 @@ TEST_F(DetectionEvaluationTest, OnlyTheLossesDependOnTheBatchSize) {
   }
 }
 
+TEST_F(DetectionEvaluationTest, BiasCorrectionReachesTheBackboneOnlyWithTheOverride) {
+  config::TrainEvalPipelineConfig config = MakeConfig();
+  config::SsdFeatureExtractor& extractor =
+      *config.mutable_model()->mutable_ssd()->mutable_feature_extractor();
+  extractor.mutable_conv_hyperparams()->mutable_batch_norm()->set_bias_corrected_moving_statistics(
+      true);
+  const auto share = [&] {
+    const auto evaluation = MakeEvaluation(config, "", {}, &files_);
+    EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+    return (*evaluation)->UnsettledShare(10);
+  };
+  EXPECT_NEAR(share(), std::pow(0.9997, 10), 1e-5);
+  extractor.set_override_base_feature_extractor_hyperparams(true);
+  EXPECT_EQ(share(), 0.0);
+}
+
 // No class reaches the score threshold, so the report has to explain an mAP of 0.
 TEST_F(DetectionEvaluationTest, ExplainsAnMapOfZero) {
   config::TrainEvalPipelineConfig config = MakeConfig();

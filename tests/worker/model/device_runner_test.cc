@@ -211,7 +211,10 @@ TEST(DeferredMemoryTest, NamesABatchThatWouldFit) {
   const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr("deferred device: a batch of 4000 needs "));
   EXPECT_THAT(message, HasSubstr("0.10 GiB are free"));
-  EXPECT_THAT(message, HasSubstr("would fit: lower train_config.batch_size or use more clones"));
+  EXPECT_THAT(
+      message,
+      HasSubstr(
+          "would fit: lower train_config.batch_size or, in synchronous mode, use more clones"));
   // The suggested batch size fits, and a much larger one does not.
   const size_t at = message.find("are free; ");
   ASSERT_NE(at, std::string::npos) << message;

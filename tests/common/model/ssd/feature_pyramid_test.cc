@@ -101,6 +101,32 @@ TEST(FeaturePyramidTest, AllMapsShareTheWeightsAndNotTheBatchNorms) {
   EXPECT_EQ(users.count("WeightSharedConvolutionalBoxPredictor/ClassPredictor/biases"), 1u);
 }
 
+// Neither version of TensorFlow reads the activation of conv_hyperparams here.
+TEST(FeaturePyramidTest, TowersHaveRelu6UnlessTheConfigAsksForSwish) {
+  const auto activations = [](const std::string& type, config::Hyperparams::Activation activation) {
+    auto config = MakeSsdTestConfig(type, Settings(64, "", "depth: 64"));
+    config.mutable_model()
+        ->mutable_ssd()
+        ->mutable_box_predictor()
+        ->mutable_weight_shared_convolutional_box_predictor()
+        ->mutable_conv_hyperparams()
+        ->set_activation(activation);
+    const NetworkSpec network = BuildSsd(config.model().ssd());
+    std::set<std::string> found;
+    for (const Node& node : network.nodes) {
+      const auto* const function = std::get_if<op::Activation>(&node.op);
+      if (function == nullptr || node.name.rfind("WeightShared", 0) != 0) continue;
+      found.insert(ActivationName(function->function));
+    }
+    return found;
+  };
+  for (const char* type : {"ssd_mobilenet_v1_fpn", "ssd_mobilenet_v1_fpn_keras"}) {
+    EXPECT_THAT(activations(type, config::Hyperparams::RELU), ElementsAre("Relu6")) << type;
+    EXPECT_THAT(activations(type, config::Hyperparams::NONE), ElementsAre("Relu6")) << type;
+    EXPECT_THAT(activations(type, config::Hyperparams::SWISH), ElementsAre("Swish")) << type;
+  }
+}
+
 TEST(FeaturePyramidTest, FpnLiteSeparatesItsConvolutions) {
   const NetworkSpec network =
       BuildPyramid("ssd_mobilenet_v2_fpn",
@@ -145,6 +171,30 @@ TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
   const NetworkSpec slim = BuildPyramid("ssd_resnet50_v1_fpn", settings);
   EXPECT_EQ(stride_of(slim, unit + "/conv1"), 1);
   EXPECT_EQ(MapSizes(keras), MapSizes(slim));
+}
+
+// The activation behind the sum of a unit, or "" if there is none.
+std::string SumActivation(const std::string& type, const std::string& extractor) {
+  const NetworkSpec network = BuildPyramid(type, Settings(64, extractor, "depth: 256"));
+  for (const Node& node : network.nodes) {
+    const auto* const activation = std::get_if<op::Activation>(&node.op);
+    if (activation == nullptr || node.inputs[0] == Node::kImage) continue;
+    if (network.nodes[node.inputs[0]].name ==
+        "FeatureExtractor/resnet_v1_50/block4/unit_3/bottleneck_v1/add") {
+      return std::string(ActivationName(activation->function));
+    }
+  }
+  return "";
+}
+
+TEST(FeaturePyramidTest, TheConfigsActivationReachesTheSumsOfTensorflow2sResnet) {
+  const std::string override = "override_base_feature_extractor_hyperparams: true ";
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras", override), "Relu6");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras", ""), "Relu");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn_keras",
+                          override + "conv_hyperparams { activation: NONE }"),
+            "");
+  EXPECT_EQ(SumActivation("ssd_resnet50_v1_fpn", override), "Relu");
 }
 
 TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
@@ -328,6 +378,23 @@ TEST(FeaturePyramidTest, EveryTypeBuildsANetwork) {
     EXPECT_GE(network.detection->heads.size(), 4u);
     EXPECT_EQ(network.detection->heads[0].height, HasLevels(FindSsdType(name)->maps) ? 16 : 8);
   }
+}
+
+TEST(FeaturePyramidTest, RefusesExplicitPaddingWhereTensorflowDoes) {
+  const std::string problem = "use_explicit_padding: expected false for this type, got true";
+  const std::string padding = "use_explicit_padding: true";
+  const std::string extractor = "feature_extractor { " + padding + " }";
+  for (const char* type : {"ssd_mobiledet_cpu", "ssd_mobiledet_gpu"}) {
+    EXPECT_THAT(Problems(type, extractor), HasSubstr(problem)) << type;
+  }
+  for (const char* type : {"ssd_resnet50_v1_fpn", "ssd_resnet152_v1_fpn_keras"}) {
+    EXPECT_THAT(Problems(type, Settings(320, padding, "depth: 64")), HasSubstr(problem)) << type;
+  }
+  for (const char* type : {"ssd_mobilenet_v1", "ssd_mobilenet_v2_keras", "ssd_inception_v2"}) {
+    EXPECT_THAT(Problems(type, extractor), Not(HasSubstr("use_explicit_padding"))) << type;
+  }
+  EXPECT_THAT(Problems("ssd_mobilenet_v2_fpn", Settings(320, padding, "depth: 64")),
+              Not(HasSubstr("use_explicit_padding")));
 }
 
 TEST(FeaturePyramidTest, MobiledetKeepsItsHyperparams) {

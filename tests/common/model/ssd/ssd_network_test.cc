@@ -153,6 +153,26 @@ TEST(SsdMobilenetTest, FollowsPredictorOptions) {
   EXPECT_FLOAT_EQ(variables.at("BoxPredictor_2/BoxEncodingPredictor/biases").initializer.mean, 0);
 }
 
+// TensorFlow 1 numbers the predictors if there are several maps, TensorFlow 2 always.
+TEST(SsdMobilenetTest, ThePredictorOfTheOnlyMapHasNoScopeInTensorflow1) {
+  const auto build = [](const std::string& type) {
+    const NetworkSpec network =
+        Build(type,
+              "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } feature_extractor { "
+              "fpn { min_level: 5 max_level: 5 } } box_predictor { convolutional_box_predictor { "
+              "num_layers_before_predictor: 1 max_depth: 32 } }");
+    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    EXPECT_EQ(network.detection->heads.size(), 1u);
+    return Variables(network);
+  };
+  const auto slim = build("ssd_mobilenet_v1_fpn"), keras = build("ssd_mobilenet_v1_fpn_keras");
+  for (const char* name :
+       {"BoxEncodingPredictor/weights", "ClassPredictor/biases", "Conv2d_0_1x1_32/weights"}) {
+    EXPECT_TRUE(slim.contains(name)) << name;
+    EXPECT_TRUE(keras.contains(std::string("BoxPredictor_0/") + name)) << name;
+  }
+}
+
 TEST(SsdMobilenetTest, AddsLayersBeforeThePredictor) {
   const auto build = [](const std::string& depths) {
     return Build("ssd_mobilenet_v1",
@@ -196,6 +216,23 @@ TEST(SsdMobilenetTest, DepthwiseWeightsAreRegularisedUnlessTheConfigSaysNo) {
   EXPECT_THAT(weights("regularize_depthwise: false"), ElementsAre(0.0f, 0.0f));
 }
 
+// TensorFlow 1's detectors on MobileNetV1, but for the embedded one, ask slim for this loss.
+TEST(SsdMobilenetTest, TheScopesOfMostBackbonesOnMobilenetV1RegulariseDepthwiseWeights) {
+  const auto weight = [](const std::string& type, const std::string& layer) {
+    const auto variables = Variables(Build(type, SsdTestSettings(type, 128)));
+    return variables.at("FeatureExtractor/" + layer + "/depthwise_weights").l2_weight;
+  };
+  const std::string v1 = "MobilenetV1/Conv2d_1_depthwise";
+  for (const char* type : {"ssd_mobilenet_v1", "ssd_mobilenet_v1_fpn", "ssd_mobilenet_v1_ppn",
+                           "ssd_mobilenet_v1_keras", "ssd_mobilenet_v1_fpn_keras"}) {
+    EXPECT_FLOAT_EQ(weight(type, v1), 4e-5f) << type;
+  }
+  EXPECT_EQ(weight("embedded_ssd_mobilenet_v1", v1), 0.0f);
+  const std::string v2 = "MobilenetV2/expanded_conv_1/depthwise";
+  EXPECT_EQ(weight("ssd_mobilenet_v2", v2), 0.0f);
+  EXPECT_FLOAT_EQ(weight("ssd_mobilenet_v2_keras", v2), 4e-5f);
+}
+
 TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
   const NetworkSpec network =
       Build("ssd_mobilenet_v2", "feature_extractor { depth_multiplier: 0.35 }");
@@ -205,6 +242,19 @@ TEST(SsdMobilenetTest, NarrowNetworksKeepTheMinimumDepth) {
   EXPECT_TRUE(variables.count("FeatureExtractor/MobilenetV2/layer_19_1_Conv2d_2_1x1_89/weights"));
   EXPECT_TRUE(
       variables.count("FeatureExtractor/MobilenetV2/layer_19_2_Conv2d_5_3x3_s2_44/weights"));
+}
+
+TEST(SsdMobilenetTest, Tensorflow2DoesNotWidenTheLastConvolutionOfMobilenetV2) {
+  const auto depths = [](const std::string& type, const std::string& multiplier) {
+    const auto variables =
+        Variables(Build(type, "feature_extractor { depth_multiplier: " + multiplier + " }"));
+    const std::string root = "FeatureExtractor/MobilenetV2/";
+    return std::vector<int64_t>{variables.at(root + "Conv/weights").shape.back(),
+                                variables.at(root + "Conv_1/weights").shape.back()};
+  };
+  EXPECT_THAT(depths("ssd_mobilenet_v2", "1.4"), ElementsAre(48, 1792));
+  EXPECT_THAT(depths("ssd_mobilenet_v2_keras", "1.4"), ElementsAre(48, 1280));
+  EXPECT_THAT(depths("ssd_mobilenet_v2_keras", "0.35"), ElementsAre(16, 448));
 }
 
 TEST(SsdMobilenetTest, SupportsFewerMapsAndFrozenBatchNorm) {
@@ -237,6 +287,36 @@ TEST(SsdMobilenetTest, BackboneAndExtraLayersHaveTheActivationOfTheConfig) {
     ++swish;
   }
   EXPECT_GT(swish, 40);
+}
+
+// slim's definition of MobileNetV2 comes after the config's hyperparameters.
+TEST(SsdMobilenetTest, BackbonesOnSlimsMobilenetV2KeepGammaBetaAndRelu6) {
+  const std::string first = "FeatureExtractor/MobilenetV2/Conv";
+  const auto build = [&](const std::string& type) {
+    const std::string config =
+        "feature_extractor { override_base_feature_extractor_hyperparams: true conv_hyperparams { "
+        "activation: RELU batch_norm { scale: false center: false decay: 0.9 } } }";
+    const NetworkSpec network = Build(type, config);
+    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    EXPECT_FLOAT_EQ(Variables(network).at(first + "/BatchNorm/moving_mean").moving_average_decay,
+                    0.9f);
+    return network;
+  };
+  const auto activation = [&](const NetworkSpec& network) {
+    for (const Node& node : network.nodes) {
+      const auto* const found = std::get_if<op::Activation>(&node.op);
+      if (found != nullptr && node.name.rfind(first + "/", 0) == 0) return found->function;
+    }
+    return ActivationFunction::kNone;
+  };
+  const NetworkSpec slim = build("ssd_mobilenet_v2");
+  EXPECT_TRUE(Variables(slim).contains(first + "/BatchNorm/gamma"));
+  EXPECT_TRUE(Variables(slim).contains(first + "/BatchNorm/beta"));
+  EXPECT_EQ(activation(slim), ActivationFunction::kRelu6);
+  const NetworkSpec keras = build("ssd_mobilenet_v2_keras");
+  EXPECT_FALSE(Variables(keras).contains(first + "/BatchNorm/gamma"));
+  EXPECT_FALSE(Variables(keras).contains(first + "/BatchNorm/beta"));
+  EXPECT_EQ(activation(keras), ActivationFunction::kRelu);
 }
 
 TEST(SsdMobilenetTest, MakesAnchorsForAnImageThatIsNotSquare) {
