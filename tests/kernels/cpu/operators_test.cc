@@ -3,6 +3,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -309,6 +310,53 @@ TEST(FastOperators, StoreTheNearestBfloat16) {
     }
   }
   UseCpuIsa(AvailableCpuIsas().back());
+}
+
+// The gradient of the bias of a 1x1 convolution: the sum of all rows of dy, [rows, channels].
+template <typename T>
+std::vector<float> BiasGradient(const std::vector<T>& dy, int64_t channels, int threads) {
+  ThreadPool pool(threads);
+  const auto operators = MakeFastOperators<T>(&pool);
+  const Shape in{static_cast<int64_t>(dy.size()) / channels, 1, 1, 1};
+  const ConvolutionShape shape{in, channels, 1, 1, {}};
+  const std::vector<T> x(in.size());
+  const std::vector<float> weights(channels);
+  Output<float> dweights(channels), dbias(channels);
+  GuardedWorkspace workspace(operators->ConvolutionWorkspace(shape));
+  operators->ConvolutionBackward(shape,
+                                 {in, x.data(), nullptr, Activation::kNone, nullptr, nullptr},
+                                 weights.data(), {dy.data(), nullptr, nullptr, nullptr, nullptr},
+                                 dweights.data(), dbias.data(), {}, workspace.view());
+  return dbias.Take("dbias");
+}
+
+// A chain of additions in float would be off by several thousandths.
+TEST(FastOperators, BiasGradientsArePreciseForManyRows) {
+  constexpr int64_t kRows = 1 << 19;
+  constexpr double kNumber = 0.1f;
+  for (const int64_t channels : {1, 11}) {
+    const std::vector<float> expected(channels, static_cast<float>(kRows * kNumber));
+    ExpectClose("dbias", expected,
+                BiasGradient(std::vector<float>(kRows * channels, 0.1f), channels, 2), 1e-6);
+    const Bfloat16 number = ToBfloat16(0.1f);
+    ExpectClose("dbias in bfloat16", std::vector<float>(channels, kRows * ToFloat(number)),
+                BiasGradient(std::vector<Bfloat16>(kRows * channels, number), channels, 2), 1e-6);
+  }
+}
+
+// The rows end inside of a block and of a group of rows.
+TEST(FastOperators, BiasGradientsDoNotDependOnTheNumberOfThreads) {
+  for (const auto& [rows, channels] : {std::pair<int64_t, int64_t>{70003, 21}, {5, 300}, {0, 3}}) {
+    const std::vector<float> dy = RandomValues<float>(rows * channels, 1);
+    std::vector<Bfloat16> halves;
+    for (const float number : dy) halves.push_back(ToBfloat16(number));
+    std::vector<double> exact(channels);
+    for (size_t i = 0; i < dy.size(); ++i) exact[i % channels] += dy[i];
+    const std::vector<float> one = BiasGradient(dy, channels, 1);
+    ExpectClose("dbias", std::vector<float>(exact.begin(), exact.end()), one, 1e-5);
+    EXPECT_EQ(one, BiasGradient(dy, channels, 3)) << rows;
+    EXPECT_EQ(BiasGradient(halves, channels, 1), BiasGradient(halves, channels, 3)) << rows;
+  }
 }
 
 TEST(FastOperators, RefusesAWorkspaceThatIsTooSmall) {
