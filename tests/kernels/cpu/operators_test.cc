@@ -359,6 +359,18 @@ TEST(FastOperators, BiasGradientsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
+TEST(FastOperators, RefusesAWindowBelowTheInput) {
+  ThreadPool pool(1);
+  const auto operators = MakeFastOperators(&pool);
+  const ConvolutionShape shape{{1, 4, 4, 8}, 8, 1, 1, {0, 3, 0, 0}};
+  const std::vector<float> x(shape.in.size()), weights(8);
+  std::vector<float> y(shape.out().size());
+  const Lazy<float> lazy{shape.in, x.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  EXPECT_DEATH(operators->ConvolutionWorkspace(shape), "a padding of 3 pixels");
+  EXPECT_DEATH(operators->DepthwiseConvolution(shape, lazy, weights.data(), y.data(), {}, {}),
+               "a padding of 3 pixels");
+}
+
 TEST(FastOperators, RefusesAWorkspaceThatIsTooSmall) {
   ThreadPool pool(1);
   const auto operators = MakeFastOperators(&pool);
