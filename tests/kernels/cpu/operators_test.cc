@@ -1,5 +1,7 @@
 // Closed forms and contracts that the reference and the fast path both have to fulfil.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -172,6 +174,41 @@ TEST_P(OperatorsTest, NanReachesTheOutput) {
   Output<float> out(shape.size());
   operators_->Apply(lazy, out.data());
   EXPECT_TRUE(std::isnan(out.Take("apply")[3]));
+}
+
+// The gradient of a pool of single pixels is dy times the slope of the activation. The batch norm
+// leaves z as it is.
+TEST_P(OperatorsTest, SlopesAreRightAtInfinitiesAndNans) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> raw{-kInfinity, -1, 0, 1, 6, 7, kInfinity, std::nanf("")};
+  const std::vector<float> dy(8, 2.0f), one{1}, zero{0};
+  const Shape shape{8, 1, 1, 1};
+  const BatchNorm<float> norm{one.data(), zero.data(), zero.data(),
+                              one.data(), 0,           Statistics::kFrozen};
+  const std::vector<std::pair<Activation, std::vector<float>>> cases = {
+      {Activation::kNone, {2, 2, 2, 2, 2, 2, 2, 2}},
+      {Activation::kRelu, {0, 0, 0, 2, 2, 2, 2, 2}},
+      {Activation::kRelu6, {0, 0, 0, 2, 0, 0, 0, 2}}};
+  for (const auto& [activation, expected] : cases) {
+    const float low = activation == Activation::kNone ? -kInfinity : 0.0f;
+    const float high = activation == Activation::kRelu6 ? 6.0f : kInfinity;
+    for (const BatchNorm<float>* batch_norm :
+         {static_cast<const BatchNorm<float>*>(nullptr), &norm}) {
+      SCOPED_TRACE(testing::Message()
+                   << "activation " << static_cast<int>(activation)
+                   << (batch_norm != nullptr ? " with" : " without") << " batch norm");
+      const Lazy<float> x{shape, raw.data(), batch_norm, activation, nullptr, nullptr};
+      Output<float> dz(8), value(8), dbeta(1), dgamma(1);
+      GuardedWorkspace workspace(operators_->PoolWorkspace(shape));
+      operators_->GlobalAveragePoolBackward(
+          x, dy.data(), {dz.data(), nullptr, dbeta.data(), dgamma.data()}, workspace.view());
+      EXPECT_EQ(dz.Take("dz"), expected);
+      operators_->Apply(x, value.data());
+      const std::vector<float> values = value.Take("value");
+      for (int i = 0; i < 7; ++i) EXPECT_EQ(values[i], std::clamp(raw[i], low, high)) << raw[i];
+      EXPECT_TRUE(std::isnan(values[7]));
+    }
+  }
 }
 
 TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnlyOnSeedAndIndex) {
