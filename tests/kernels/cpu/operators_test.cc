@@ -257,6 +257,23 @@ TEST_P(OperatorsTest, SoftmaxCountsRanksAndHandlesLargeLogits) {
   EXPECT_EQ(result.top5, 1);
 }
 
+// A logit of minus infinity excludes its class: it has no part in the loss, unless it is the
+// target.
+TEST_P(OperatorsTest, SoftmaxHandlesLogitsOfMinusInfinity) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits{1, 1, -kInfinity};
+  const std::vector<int32_t> first{0}, last{2};
+  ClassificationResult result;
+  Output<float> dlogits(3);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), first.data(), 0, dlogits.data(), &result);
+  EXPECT_NEAR(result.loss, std::log(2.0), 1e-6);
+  ExpectClose("dlogits", std::vector<float>{-0.5f, 0.5f, 0.0f}, dlogits.Take("dlogits"), 1e-6);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), last.data(), 0, nullptr, &result);
+  EXPECT_EQ(result.loss, kInfinity);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), first.data(), 0.1, nullptr, &result);
+  EXPECT_EQ(result.loss, kInfinity);
+}
+
 TEST_P(OperatorsTest, RefusesALabelThatIsNotAClass) {
   const std::vector<float> logits(4);
   const std::vector<int32_t> labels{4};
