@@ -139,9 +139,8 @@ class ConvolutionWeightGradient {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
       direct_->Pack(x_rows, dy_rows, pool);
-      pool->ParallelFor(direct_->panel_tasks(), [&](int64_t task, int thread) {
-        direct_->PanelTask(task, thread, dweights);
-      });
+      pool->ParallelFor(direct_->panel_tasks(),
+                        [&](int64_t task) { direct_->PanelTask(task, dweights); });
     }
   }
 
@@ -213,7 +212,7 @@ void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
     if (task < input_tasks) {
       product.MultiplyPanelTask(weight_gradient.packed_dy(), task, thread, weights, finisher);
     } else {
-      weight_gradient.PanelTask(task - input_tasks, thread, dweights);
+      weight_gradient.PanelTask(task - input_tasks, dweights);
     }
   });
 }
