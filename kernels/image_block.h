@@ -28,8 +28,8 @@ inline constexpr int64_t kImageAlignment = 16;
 int64_t AlignedImageBytes(int64_t bytes);
 
 // The most bytes that the pixels of one image may take: the network's input as float32. That is
-// also enough for stored bytes with twice the sides of the input. input_elements: the numbers of
-// one image of the network's input, height x width x channels.
+// also enough for stored bytes with twice the sides of the input and as many channels.
+// input_elements: the numbers of one image of the network's input, height x width x channels.
 int64_t MaxImageBytes(int64_t input_elements);
 // The bytes of a block that holds any `samples` images.
 int64_t ImageBlockBytes(int64_t samples, int64_t input_elements);

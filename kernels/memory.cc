@@ -1,11 +1,13 @@
 #include "kernels/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -15,6 +17,27 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+// Says how much memory there is: what the system can give without swapping, with the caches that it
+// would drop, and the bound of `ulimit -v` if the process has one.
+std::string AvailableMemory() {
+  std::string text;
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  int64_t kib = 0;
+  while (file >> name >> kib && std::getline(file, unit)) {
+    if (name == "MemAvailable:") {
+      text = absl::StrCat("; the host has ", kib * 1024, " bytes available");
+      break;
+    }
+  }
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    absl::StrAppend(&text, "; the process is limited to ", limit.rlim_cur,
+                    " bytes of address space (ulimit -v)");
+  }
+  return text;
+}
 
 class MappedMemory final : public Memory {
  public:
@@ -37,8 +60,7 @@ class HostMemorySource final : public MemorySource {
     if (data == MAP_FAILED) {
       const std::string problem = std::strerror(errno);
       return absl::ResourceExhaustedError(
-          absl::StrCat("no memory for ", bytes, " bytes: ", problem, "; the host has ",
-                       sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE), " bytes free"));
+          absl::StrCat("no memory for ", bytes, " bytes: ", problem, AvailableMemory()));
     }
     // Advice only, so the result is ignored: without huge pages there are just more TLB misses.
     if (huge) (void)madvise(data, rounded, MADV_HUGEPAGE);

@@ -35,7 +35,7 @@ class MemorySource {
 
   // Returns zeroed memory, aligned to 256 bytes. On a GPU the zeroing is only queued, before the
   // work of operators that are called afterwards. RESOURCE_EXHAUSTED: there is not enough memory;
-  // the message says how much was asked for and how much is free.
+  // the message says how much was asked for and how much is available.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) = 0;
 
   // Copies from host memory to memory of this source, in order with the operators' work. It blocks

@@ -114,7 +114,9 @@ class ProfiledOperators : public Operators<T> {
            Values(LazyReads(x) + InputGradientTraffic(x, dx)), start);
   }
 
-  // Counts one element read and one written per element of the output, which holds but for pools.
+  // Counts one element read and one written per element of the output. That is too little for
+  // formulas that read more than one tensor or pixel, such as sums, products, pools and most
+  // gradients.
   void Run(const Gather<T>& gather) override {
     const int64_t start = now_();
     operators_.Run(gather);

@@ -27,6 +27,7 @@ struct Padding {
 // The shape of a convolution with a square kernel. A dense convolution has the weights
 // [kernel, kernel, in.c, out_channels] (HWIO), a depthwise one [kernel, kernel, in.c, 1] and
 // out_channels == in.c. A fully connected layer is a 1x1 convolution of an input [n, 1, 1, c].
+// Operators take only shapes that CheckConvolution accepts; others may have no output.
 struct ConvolutionShape {
   Shape in;
   int64_t out_channels = 0;
@@ -41,6 +42,11 @@ struct ConvolutionShape {
   int64_t depthwise_weights() const { return int64_t{kernel} * kernel * in.c; }
   bool operator==(const ConvolutionShape&) const = default;
 };
+
+// CHECKs that kernel and stride are at least 1, that the padding on each side is at least 0 and
+// less than the kernel, so that every position of the kernel meets the input, and that the kernel
+// fits into the padded input. NetworkBuilder makes no other convolutions.
+void CheckConvolution(const ConvolutionShape& shape);
 
 // The convolution with TensorFlow's SAME padding: out = ceil(in / stride). Where the padding is
 // odd, the extra pixel goes to the bottom and to the right.

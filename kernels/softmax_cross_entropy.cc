@@ -11,10 +11,7 @@
 namespace pushpull {
 namespace {
 
-template <typename T>
-double Widen(T value) {
-  return gather::Widen(value);
-}
+using gather::ToDouble;
 
 }  // namespace
 
@@ -29,25 +26,26 @@ ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, 
     const int32_t label = labels[s];
     CHECK(label >= 0 && label < classes)
         << "sample " << s << ": label " << label << " of " << classes;
-    double largest = Widen(row[0]);
-    for (int64_t c = 1; c < classes; ++c) largest = std::max<double>(largest, Widen(row[c]));
+    double largest = ToDouble(row[0]);
+    for (int64_t c = 1; c < classes; ++c) largest = std::max<double>(largest, ToDouble(row[c]));
     double denominator = 0, sum = 0;
     int64_t at_least = 0;  // other classes that rank before the label; NaNs do, too
     for (int64_t c = 0; c < classes; ++c) {
-      denominator += std::exp(Widen(row[c]) - largest);
-      sum += Widen(row[c]) - largest;
-      if (c != label && !(Widen(row[c]) < Widen(row[label]))) ++at_least;
+      denominator += std::exp(ToDouble(row[c]) - largest);
+      sum += ToDouble(row[c]) - largest;
+      if (c != label && !(ToDouble(row[c]) < ToDouble(row[label]))) ++at_least;
     }
     const double log_denominator = std::log(denominator);
     // -sum_c target_c * log_softmax_c, with sum_c target_c = 1.
-    result.loss +=
-        log_denominator - (1 - smoothing) * (Widen(row[label]) - largest) - off_target * sum;
+    result.loss += log_denominator - (1 - smoothing) * (ToDouble(row[label]) - largest);
+    // Without smoothing the sum may be that of a logit of minus infinity, and 0 times that a NaN.
+    if (off_target != 0) result.loss -= off_target * sum;
     result.top1 += at_least < 1;
     result.top5 += at_least < 5;
     if (dlogits == nullptr) continue;
     T* out = dlogits + s * classes;
     for (int64_t c = 0; c < classes; ++c) {
-      const double probability = std::exp(Widen(row[c]) - largest) / denominator;
+      const double probability = std::exp(ToDouble(row[c]) - largest) / denominator;
       const double target = off_target + (c == label ? 1 - smoothing : 0.0);
       const double gradient = (probability - target) / static_cast<double>(samples);
       gather::Narrow(gather::WideOf<T>(gradient), out + c);

@@ -13,9 +13,10 @@
 
 namespace pushpull {
 
-// Thread-safe: if several threads call ParallelFor, their loops run one after another. A thread
-// without work spins for about 20 us before it sleeps, so loops in quick succession need no system
-// calls.
+// Thread-safe: if several threads call ParallelFor, their loops run one after another. Loops of one
+// iteration and all loops of a pool of one thread are the exception: they run at once on the
+// calling thread, so those of two callers run side by side, both as thread 0. A thread without work
+// spins for about 20 us before it sleeps, so loops in quick succession need no system calls.
 class ThreadPool {
  public:
   // num_threads >= 1 includes the thread that calls ParallelFor: ThreadPool(1) starts no thread.

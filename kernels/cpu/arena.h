@@ -4,6 +4,7 @@
 #ifndef PUSHPULL_KERNELS_CPU_ARENA_H_
 #define PUSHPULL_KERNELS_CPU_ARENA_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "glog/logging.h"
@@ -36,6 +37,19 @@ class Arena {
   char* data_ = nullptr;
   int64_t capacity_ = -1;  // negative: only counts
   int64_t used_ = 0;
+};
+
+// How many copies of their scratch memory parallel tasks need: one for each thread of a ThreadPool,
+// or one for each task if these are fewer, so that a pool of many threads takes no memory for
+// threads without a task.
+struct ScratchCopies {
+  ScratchCopies(int threads, int64_t tasks)
+      : one_per_task(tasks <= threads), count(std::min<int64_t>(threads, tasks)) {}
+  // The copy for `task` when it runs on `thread`. No other task uses it at the same time.
+  int64_t Of(int64_t task, int thread) const { return one_per_task ? task : thread; }
+
+  bool one_per_task;
+  int64_t count;
 };
 
 }  // namespace pushpull

@@ -26,6 +26,13 @@ void ForEachGroup(int64_t channels, ThreadPool* pool, F f) {
   });
 }
 
+// Adds the sums of all blocks for the `count` channels that begin at `sums`, in order.
+void AddBlocks(const float* sums, int64_t blocks, int64_t stride, int64_t count, double* out) {
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t c = 0; c < count; ++c) out[c] += sums[b * stride + c];
+  }
+}
+
 }  // namespace
 
 int64_t PaddedChannels(int64_t channels) { return (channels + kVector - 1) / kVector * kVector; }
@@ -103,18 +110,21 @@ void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64
                       float* dbeta, float* dgamma, ThreadPool* pool) {
   ForEachGroup(channels, pool, [&](int64_t begin, int64_t count) {
     double first_sums[kGroup] = {}, second_sums[kGroup] = {};
-    for (int64_t b = 0; b < sums.blocks; ++b) {
-      const float* first = sums.First(b) + begin;
-      const float* second = sums.Second(b) + begin;
-      for (int64_t c = 0; c < count; ++c) {
-        first_sums[c] += first[c];
-        second_sums[c] += second[c];
-      }
-    }
+    AddBlocks(sums.first + begin, sums.blocks, sums.stride, count, first_sums);
+    AddBlocks(sums.second + begin, sums.blocks, sums.stride, count, second_sums);
     for (int64_t c = 0; c < count; ++c) {
       dbeta[begin + c] = static_cast<float>(first_sums[c]);
       dgamma[begin + c] = static_cast<float>(second_sums[c] * InverseDeviation(norm, begin + c));
     }
+  });
+}
+
+void CombineSums(const float* sums, int64_t blocks, int64_t channels, float* out,
+                 ThreadPool* pool) {
+  ForEachGroup(channels, pool, [&](int64_t begin, int64_t count) {
+    double totals[kGroup] = {};
+    AddBlocks(sums + begin, blocks, PaddedChannels(channels), count, totals);
+    for (int64_t c = 0; c < count; ++c) out[begin + c] = static_cast<float>(totals[c]);
   });
 }
 

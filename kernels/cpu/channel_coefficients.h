@@ -66,6 +66,8 @@ void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, 
                        float* mean, float* variance, ThreadPool* pool);
 void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64_t channels,
                       float* dbeta, float* dgamma, ThreadPool* pool);
+// The same for a single sum of each block, [blocks, PaddedChannels(channels)].
+void CombineSums(const float* sums, int64_t blocks, int64_t channels, float* out, ThreadPool* pool);
 
 }  // namespace pushpull
 

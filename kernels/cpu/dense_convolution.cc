@@ -139,9 +139,8 @@ class ConvolutionWeightGradient {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
       direct_->Pack(x_rows, dy_rows, pool);
-      pool->ParallelFor(direct_->panel_tasks(), [&](int64_t task, int thread) {
-        direct_->PanelTask(task, thread, dweights);
-      });
+      pool->ParallelFor(direct_->panel_tasks(),
+                        [&](int64_t task) { direct_->PanelTask(task, dweights); });
     }
   }
 
@@ -162,6 +161,7 @@ struct BackwardPlan {
         cut(CutOf(shape, shape.out().rows(), block_rows)),
         coefficients(shape.in.c, arena),
         gradient_coefficients(shape.out_channels, arena),
+        bias_sums(arena->Floats(GradientSumFloats(shape.out()))),
         value(pointwise ? nullptr : arena->Numbers<TensorOf<P>>(shape.in.size())),
         dy(pointwise ? nullptr : arena->Numbers<TensorOf<P>>(shape.out().size())),
         weight_gradient(TilingIf(WinogradWeightGradientPays(shape), ForwardTiling(shape)),
@@ -180,6 +180,7 @@ struct BackwardPlan {
   Cut cut;
   LazyCoefficients coefficients;
   GradientCoefficients gradient_coefficients;
+  float* bias_sums;  // for SumGradient
   TensorOf<P>* value;
   TensorOf<P>* dy;
   ConvolutionWeightGradient<P> weight_gradient;
@@ -211,7 +212,7 @@ void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
     if (task < input_tasks) {
       product.MultiplyPanelTask(weight_gradient.packed_dy(), task, thread, weights, finisher);
     } else {
-      weight_gradient.PanelTask(task - input_tasks, thread, dweights);
+      weight_gradient.PanelTask(task - input_tasks, dweights);
     }
   });
 }
@@ -274,7 +275,9 @@ void DenseBackward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, co
   const BackwardPlan<P> plan(shape, pool->num_threads(), &arena);
   if (x.batch_norm != nullptr) plan.coefficients.Compute(*x.batch_norm, shape.in.c);
   if (dy.batch_norm != nullptr) plan.gradient_coefficients.Compute(shape.out(), dy);
-  if (dbias != nullptr) SumGradient(shape.out(), dy, plan.gradient_coefficients, dbias);
+  if (dbias != nullptr) {
+    SumGradient(shape.out(), dy, plan.gradient_coefficients, plan.bias_sums, dbias, pool);
+  }
   const WeightOperand operand{weights, Taps(shape), shape.in.c, shape.out_channels,
                               WeightOperand::Role::kTransposed};
   const BackwardFinisher<TensorOf<P>> finisher(x, plan.coefficients, dx, plan.sums);

@@ -111,17 +111,33 @@ void SpreadGradient(const Shape& shape, const T* dy, const BackwardFinisher<T>& 
                });
 }
 
+// Writes the sum of each block of block_rows rows, [blocks, PaddedChannels]. Rows are taken eight
+// at a time, as in StoreRows, and sums of eight rows are added to the block's sum, so that no chain
+// of additions in float is longer than 16. The pass reads every element once and is bound by
+// memory.
 template <typename T>
-void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
-                 const GradientCoefficients& coefficients, float* out) {
+void SumBlocks(const Shape& shape, const OutputGradient<T>& dy,
+               const GradientCoefficients& coefficients, int64_t block_rows, float* sums,
+               ThreadPool* pool) {
+  constexpr int64_t kGroup = 8;
+  const int64_t rows = shape.rows(), padded = PaddedChannels(shape.c);
   WithGradientLoad(dy, coefficients, [&](const auto& load) HWY_ATTR {
-    ForEachVector(0, shape.c, [&](int64_t c, auto lanes) HWY_ATTR {
-      const auto channel = load.At(lanes, c);
-      Vector sum = Zero();
-      for (int64_t r = 0; r < shape.rows(); ++r) {
-        sum = hn::Add(sum, channel(lanes, r * shape.c + c));
+    const int64_t blocks = (rows + block_rows - 1) / block_rows;
+    ForEachPiece(blocks, block_rows * shape.c, pool, [&](int64_t block, int) HWY_ATTR {
+      const int64_t begin = block * block_rows, end = std::min(rows, begin + block_rows);
+      float* to = sums + block * padded;
+      std::fill_n(to, padded, 0.0f);
+      for (int64_t r0 = begin; r0 < end; r0 += kGroup) {
+        const int64_t r1 = std::min(r0 + kGroup, end);
+        ForEachVector(0, shape.c, [&](int64_t c, auto lanes) HWY_ATTR {
+          const auto channel = load.At(lanes, c);
+          Vector sum = channel(lanes, r0 * shape.c + c);
+          for (int64_t r = r0 + 1; r < r1; ++r) {
+            sum = hn::Add(sum, channel(lanes, r * shape.c + c));
+          }
+          lanes.StorePadded(to + c, hn::Add(lanes.LoadPadded(to + c), sum));
+        });
       }
-      lanes.Store(out + c, sum);
     });
   });
 }
@@ -147,6 +163,9 @@ namespace {
 
 // The samples of a block, if they have one pixel each.
 constexpr int64_t kPixelSamples = 64;
+
+constexpr int64_t kSumRows = 64;  // of a block of SumGradient
+int64_t SumBlockCount(const Shape& shape) { return (shape.rows() + kSumRows - 1) / kSumRows; }
 
 struct PoolPlan {
   PoolPlan(const Shape& shape, int threads, Arena* arena)
@@ -175,8 +194,14 @@ void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
 
 template <typename T>
 void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
-                 const GradientCoefficients& coefficients, float* out) {
-  PUSHPULL_FOR_CHOSEN_ISA(SumGradient<T>)(shape, dy, coefficients, out);
+                 const GradientCoefficients& coefficients, float* sums, float* out,
+                 ThreadPool* pool) {
+  PUSHPULL_FOR_CHOSEN_ISA(SumBlocks<T>)(shape, dy, coefficients, kSumRows, sums, pool);
+  CombineSums(sums, SumBlockCount(shape), shape.c, out, pool);
+}
+
+int64_t GradientSumFloats(const Shape& shape) {
+  return SumBlockCount(shape) * PaddedChannels(shape.c);
 }
 
 void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out) {
@@ -214,7 +239,7 @@ void PoolBackward(const Lazy<T>& x, const T* dy, const InputGradient<T>& dx,
   template void ApplyGradient<T>(const Shape&, const OutputGradient<T>&,                  \
                                  const GradientCoefficients&, T*, ThreadPool*);           \
   template void SumGradient<T>(const Shape&, const OutputGradient<T>&,                    \
-                               const GradientCoefficients&, float*);                      \
+                               const GradientCoefficients&, float*, float*, ThreadPool*); \
   template void PoolForward<T>(const Lazy<T>&, const LazyCoefficients&, T*, ThreadPool*); \
   template void PoolBackward<T>(const Lazy<T>&, const T*, const InputGradient<T>&,        \
                                 const Workspace&, ThreadPool*)

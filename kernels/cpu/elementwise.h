@@ -22,11 +22,14 @@ template <typename T>
 void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,
                    const GradientCoefficients& coefficients, T* out, ThreadPool* pool);
 
-// out[shape.c] = the sum over all rows of what ApplyGradient computes. It runs on the calling
-// thread.
+// out[shape.c] = the sum over all rows of what ApplyGradient computes. Blocks of rows are summed in
+// float and combined in double, in an order that does not depend on the number of threads. `sums`
+// has GradientSumFloats(shape) floats for the blocks.
 template <typename T>
 void SumGradient(const Shape& shape, const OutputGradient<T>& dy,
-                 const GradientCoefficients& coefficients, float* out);
+                 const GradientCoefficients& coefficients, float* sums, float* out,
+                 ThreadPool* pool);
+int64_t GradientSumFloats(const Shape& shape);
 // out[channels] = the sum of `rows` rows that are `stride` floats apart, added in order. It runs on
 // the calling thread.
 void AddRows(const float* from, int64_t rows, int64_t stride, int64_t channels, float* out);

@@ -22,6 +22,7 @@ namespace pushpull {
 namespace {
 
 void CheckDepthwise(const ConvolutionShape& shape) {
+  CheckConvolution(shape);
   CHECK_EQ(shape.in.c, shape.out_channels);
   CHECK_LE(shape.kernel, kMostDepthwiseTaps);
 }
@@ -34,6 +35,7 @@ class FastOperators : public HostOperators<TensorOf<P>> {
   explicit FastOperators(ThreadPool* pool) : pool_(pool) {}
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
+    CheckConvolution(shape);
     return DenseWorkspaceBytes<P>(shape, pool_->num_threads());
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {

@@ -14,7 +14,7 @@
 namespace pushpull {
 
 // `pool` must outlive the result. No other threads are used or started. Depthwise kernels larger
-// than 7 are a CHECK failure.
+// than 7, and shapes that CheckConvolution does not accept, are a CHECK failure.
 // T is float or Bfloat16.
 template <typename T = float>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);

@@ -11,18 +11,17 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/image_rows.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+#include "kernels/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::CappedTag<float, kRowAlignment>;
-using Ints = hn::RebindToSigned<Floats>;
-using Bytes = hn::Repartition<uint8_t, Floats>;
-constexpr int64_t kFloats = hn::MaxLanes(Floats());
+using Ints = hn::RebindToSigned<Tag>;
+using Bytes = hn::Repartition<uint8_t, Tag>;
+static_assert(kRowAlignment % kLanes == 0);
 
 // Between (kernels/image_math.h) of vectors. There is no fused multiply-add, which rounds
 // differently.
@@ -44,9 +43,9 @@ HWY_INLINE auto LoadBlocks(const uint8_t* row, const int32_t* begin) {
 }
 
 // The elements of the blocks that the shuffle names, as floats.
-HWY_INLINE hn::Vec<Floats> TakeElements(hn::Vec<Bytes> blocks, const uint8_t* shuffle) {
+HWY_INLINE Vector TakeElements(hn::Vec<Bytes> blocks, const uint8_t* shuffle) {
   const auto bytes = hn::TableLookupBytesOr0(blocks, hn::LoadU(Bytes(), shuffle));
-  return hn::ConvertTo(Floats(), hn::BitCast(Ints(), bytes));
+  return hn::ConvertTo(Tag(), hn::BitCast(Ints(), bytes));
 }
 
 }  // namespace
@@ -56,35 +55,34 @@ void ResizeBlocks(const RowTaps& taps, const uint8_t* row, float* out) {
   const uint8_t* const low = taps.low_shuffle.data();
   const uint8_t* const high = taps.high_shuffle.data();
   const float* const weight = taps.weight.data();
-  for (int64_t i = 0; i < taps.size; i += kFloats) {
-    const auto blocks = LoadBlocks<kFloats / 4>(row, begin + i / 4);
+  for (int64_t i = 0; i < taps.size; i += kLanes) {
+    const auto blocks = LoadBlocks<kLanes / 4>(row, begin + i / 4);
     hn::StoreU(BetweenVectors(TakeElements(blocks, low + 4 * i), TakeElements(blocks, high + 4 * i),
-                              hn::LoadU(Floats(), weight + i)),
-               Floats(), out + i);
+                              hn::LoadU(Tag(), weight + i)),
+               Tag(), out + i);
   }
 }
 
 void ResizeFloats(const RowTaps& taps, const float* row, float* out) {
-  for (int64_t i = 0; i < taps.size; i += kFloats) {
-    const auto low = hn::GatherIndex(Floats(), row, hn::LoadU(Ints(), taps.low.data() + i));
-    const auto high = hn::GatherIndex(Floats(), row, hn::LoadU(Ints(), taps.high.data() + i));
-    hn::StoreU(BetweenVectors(low, high, hn::LoadU(Floats(), taps.weight.data() + i)), Floats(),
-               out + i);
+  for (int64_t i = 0; i < taps.size; i += kLanes) {
+    const auto low = hn::GatherIndex(Tag(), row, hn::LoadU(Ints(), taps.low.data() + i));
+    const auto high = hn::GatherIndex(Tag(), row, hn::LoadU(Ints(), taps.high.data() + i));
+    hn::StoreU(BetweenVectors(low, high, hn::LoadU(Tag(), taps.weight.data() + i)), Tag(), out + i);
   }
 }
 
 void Blend(int64_t size, const float* top, const float* bottom, float weight, float* out) {
-  const auto weights = hn::Set(Floats(), weight);
-  const auto scale = hn::Set(Floats(), 2.0f / 255.0f);
-  const auto one = hn::Set(Floats(), 1.0f);
+  const auto weights = hn::Set(Tag(), weight);
+  const auto scale = hn::Set(Tag(), 2.0f / 255.0f);
+  const auto one = hn::Set(Tag(), 1.0f);
   const auto at = [&](int64_t i) HWY_ATTR {
     const auto value =
-        BetweenVectors(hn::LoadU(Floats(), top + i), hn::LoadU(Floats(), bottom + i), weights);
+        BetweenVectors(hn::LoadU(Tag(), top + i), hn::LoadU(Tag(), bottom + i), weights);
     return hn::Sub(hn::Mul(value, scale), one);
   };
   int64_t i = 0;
-  for (; i + kFloats <= size; i += kFloats) hn::StoreU(at(i), Floats(), out + i);
-  if (i < size) hn::BlendedStore(at(i), hn::FirstN(Floats(), size - i), Floats(), out + i);
+  for (; i + kLanes <= size; i += kLanes) FullLanes().Store(out + i, at(i));
+  if (i < size) SomeLanes(size - i).Store(out + i, at(i));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -34,7 +34,9 @@ struct RowTaps {
   // shuffles say which of these bytes each element needs, four bytes for each, of which three are
   // kNothing.
   static constexpr uint8_t kNothing = 0x80;
-  bool in_blocks = false;  // whether this holds for all of them; else the arrays below are empty
+  // Whether this holds for all of them. Otherwise nothing reads the arrays below, which then may be
+  // shorter.
+  bool in_blocks = false;
   std::vector<int32_t> block_begin;   // [size / 4]
   std::vector<uint8_t> low_shuffle;   // [size * 4]
   std::vector<uint8_t> high_shuffle;  // [size * 4]

@@ -225,12 +225,13 @@ HWY_INLINE Vector MinOrSecond(Vector a, Vector b) {
 
 // An activation as a clamp: value = min(max(z, low), high). The slope is 1 strictly inside the
 // bounds. A NaN passes through: min and max return the second operand if one is a NaN, and a
-// comparison with a NaN is false.
+// comparison with a NaN is false. A bound that an activation lacks is a NaN for the same reason, so
+// that an infinite z is inside too.
 struct Bounds {
   HWY_INLINE explicit Bounds(Activation activation) {
-    const float infinity = std::numeric_limits<float>::infinity();
-    low = hn::Set(Tag(), activation == Activation::kNone ? -infinity : 0.0f);
-    high = hn::Set(Tag(), activation == Activation::kRelu6 ? 6.0f : infinity);
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    low = hn::Set(Tag(), activation == Activation::kNone ? none : 0.0f);
+    high = hn::Set(Tag(), activation == Activation::kRelu6 ? 6.0f : none);
   }
   HWY_INLINE Vector Clamp(Vector z) const { return MinOrSecond(high, MaxOrSecond(low, z)); }
   // The gradient where the slope at z is 1, else 0.

@@ -187,7 +187,7 @@ void WeightGradient<P>::Pack(const RowSource<P>& x, const RowSource<P>& dy,
 }
 
 template <typename P>
-void WeightGradient<P>::PanelTask(int64_t task, int, float* dweights) const {
+void WeightGradient<P>::PanelTask(int64_t task, float* dweights) const {
   const int64_t outer = outer_.channels(), paired_rows = EvenRows<P>(rows_);
   const Panel in = inner_[task];
   const P* x = paired_x_ + paired_rows * in.start;

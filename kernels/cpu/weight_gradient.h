@@ -47,7 +47,7 @@ class WeightGradient {
   void Pack(const RowSource<P>& x, const RowSource<P>& dy, ThreadPool* pool) const;
   const P* packed_dy() const { return packed_dy_; }
   int64_t panel_tasks() const { return inner_.count(); }
-  void PanelTask(int64_t task, int thread, float* dweights) const;
+  void PanelTask(int64_t task, float* dweights) const;
 
  private:
   int64_t partitions() const;

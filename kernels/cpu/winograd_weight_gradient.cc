@@ -166,12 +166,13 @@ WinogradWeightGradient<P>::WinogradWeightGradient(const WinogradTiling& tiling, 
       inner_(tiling.source.c),
       outer_(ResultPanels(tiling.result.c)),
       slices_(SlicesOf(tiling, inner_)),
+      copies_(threads, slices_),
       x_size_(kWinogradPositions * rows_ * SliceChannels(inner_, slices_)),
       sums_position_(SliceChannels(inner_, slices_) * outer_.padded() + kLine),
       sums_size_(kWinogradPositions * sums_position_),
       transformed_dy_(arena->Numbers<P>(kWinogradPositions * rows_ * outer_.padded())),
-      transformed_x_(arena->Numbers<P>(threads * x_size_)),
-      sums_(arena->Floats(threads * sums_size_)) {}
+      transformed_x_(arena->Numbers<P>(copies_.count * x_size_)),
+      sums_(arena->Floats(copies_.count * sums_size_)) {}
 
 template <typename P>
 void WinogradWeightGradient<P>::Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights,
@@ -184,24 +185,24 @@ void WinogradWeightGradient<P>::Run(const TensorOf<P>* x, const TensorOf<P>* dy,
   pool->ParallelFor(slices_, [&](int64_t slice, int thread) {
     const int64_t begin = inner_.count() * slice / slices_;
     const int64_t end = inner_.count() * (slice + 1) / slices_;
-    SliceTask(x, {begin, end}, thread, dweights);
+    SliceTask(x, {begin, end}, copies_.Of(slice, thread), dweights);
   });
 }
 
 template <typename P>
-void WinogradWeightGradient<P>::SliceTask(const TensorOf<P>* x, const PanelRange& range, int thread,
-                                          float* dweights) const {
+void WinogradWeightGradient<P>::SliceTask(const TensorOf<P>* x, const PanelRange& range,
+                                          int64_t copy, float* dweights) const {
   const int64_t start = inner_[range.begin].start;
   const Panel last = inner_[range.end - 1];
   const int64_t x_position = rows_ * (last.start + last.width - start);
-  P* transformed_x = transformed_x_ + thread * x_size_;
+  P* transformed_x = transformed_x_ + copy * x_size_;
   for (int64_t i = range.begin; i < range.end; ++i) {
     const Panel in = inner_[i];
     PUSHPULL_FOR_CHOSEN_ISA(TransformInput<P>)
     (tiling_, x, in, x_position, transformed_x + rows_ * (in.start - start));
   }
 
-  float* sums = sums_ + thread * sums_size_;
+  float* sums = sums_ + copy * sums_size_;
   for (int64_t position = 0; position < kWinogradPositions; ++position) {
     MultiplyTiles(range, transformed_x + position * x_position,
                   transformed_dy_ + position * rows_ * outer_.padded(),

@@ -38,7 +38,8 @@ class WinogradWeightGradient {
   void Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights, ThreadPool* pool) const;
 
  private:
-  void SliceTask(const TensorOf<P>* x, const PanelRange& range, int thread, float* dweights) const;
+  void SliceTask(const TensorOf<P>* x, const PanelRange& range, int64_t copy,
+                 float* dweights) const;
   // The sums of one position: transpose(x) * dy for a range of panels of x.
   void MultiplyTiles(const PanelRange& range, const P* x, const P* dy, float* sums) const;
 
@@ -46,11 +47,12 @@ class WinogradWeightGradient {
   int64_t rows_;  // of a transformed operand: EvenRows of all tiles
   Panels inner_, outer_;
   int64_t slices_;
-  int64_t x_size_;                     // of a thread
-  int64_t sums_position_, sums_size_;  // of a position and of a thread
+  ScratchCopies copies_;
+  int64_t x_size_;                     // of a copy
+  int64_t sums_position_, sums_size_;  // of a position and of a copy
   P* transformed_dy_;                  // W: [16] blocks of rows, packed in the panels of outer_
-  P* transformed_x_;                   // V: for each thread the same for the panels of a slice
-  float* sums_;  // for each thread [16] blocks of [channels of a slice, padded outer]
+  P* transformed_x_;                   // V: for each copy the same for the panels of a slice
+  float* sums_;  // for each copy [16] blocks of [channels of a slice, padded outer]
 };
 
 }  // namespace pushpull

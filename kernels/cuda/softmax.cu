@@ -75,9 +75,11 @@ __device__ __forceinline__ SampleLoss LossOf(const SoftmaxSize& size, const RowD
   }
   sum = LaneSum(sum);
   const double off_target = size.smoothing / static_cast<double>(size.classes);
-  return {log(sums.denominator) -
-              (1.0 - size.smoothing) * (static_cast<double>(own) - sums.largest) - off_target * sum,
-          LaneSum(at_least)};
+  double loss =
+      log(sums.denominator) - (1.0 - size.smoothing) * (static_cast<double>(own) - sums.largest);
+  // Without smoothing the sum may be that of a logit of minus infinity, and 0 times that a NaN.
+  if (off_target != 0.0) loss -= off_target * sum;
+  return {loss, LaneSum(at_least)};
 }
 
 // The samples of one launch.

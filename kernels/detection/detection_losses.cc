@@ -11,10 +11,7 @@
 namespace pushpull {
 namespace {
 
-template <typename T>
-double Widen(T value) {
-  return gather::Widen(value);
-}
+using gather::ToDouble;
 
 template <typename T>
 void Write(double value, T* to) {
@@ -24,10 +21,10 @@ void Write(double value, T* to) {
 // ln of the sum of exp(scores / scale).
 template <typename T>
 double LogSumExp(absl::Span<const T> scores, double scale) {
-  double largest = Widen(scores[0]) / scale;
-  for (const T score : scores) largest = std::max(largest, Widen(score) / scale);
+  double largest = ToDouble(scores[0]) / scale;
+  for (const T score : scores) largest = std::max(largest, ToDouble(score) / scale);
   double sum = 0.0;
-  for (const T score : scores) sum += std::exp(Widen(score) / scale - largest);
+  for (const T score : scores) sum += std::exp(ToDouble(score) / scale - largest);
   return largest + std::log(sum);
 }
 
@@ -41,7 +38,7 @@ double SigmoidLoss(absl::Span<const T> scores, int class_column) {
   for (int begin = 0; begin < columns; begin += kPart) {
     const int count = std::min(kPart, columns - begin);
     for (int i = 0; i < count; ++i) {
-      const double score = Widen(scores[begin + i]);
+      const double score = ToDouble(scores[begin + i]);
       losses[i] = begin + i == class_column ? score : -score;
     }
     NegativeLogSigmoids(losses, count, losses);
@@ -58,7 +55,7 @@ double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> sco
   const LossFormula formula = LossFormulaOf(spec);
   if (IsSoftmax(formula)) {
     if (class_column < 0) return 0.0;
-    return SoftmaxLoss(formula, Widen(scores[class_column]),
+    return SoftmaxLoss(formula, ToDouble(scores[class_column]),
                        LogSumExp(scores, formula.logit_scale));
   }
   if (formula.classification == DetectionLossSpec::Classification::kSigmoid) {
@@ -66,7 +63,7 @@ double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> sco
   }
   double loss = 0.0;
   for (int c = 0; c < static_cast<int>(scores.size()); ++c) {
-    loss += ScoreLoss(formula, Widen(scores[c]), c == class_column);
+    loss += ScoreLoss(formula, ToDouble(scores[c]), c == class_column);
   }
   return loss;
 }
@@ -83,12 +80,13 @@ void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> s
     }
     const double log_sum = LogSumExp(scores, formula.logit_scale);
     for (int c = 0; c < columns; ++c) {
-      Write(factor * SoftmaxSlope(formula, Widen(scores[c]), log_sum, c == class_column), out + c);
+      Write(factor * SoftmaxSlope(formula, ToDouble(scores[c]), log_sum, c == class_column),
+            out + c);
     }
     return;
   }
   for (int c = 0; c < columns; ++c) {
-    Write(factor * ScoreSlope(formula, Widen(scores[c]), c == class_column), out + c);
+    Write(factor * ScoreSlope(formula, ToDouble(scores[c]), c == class_column), out + c);
   }
 }
 
@@ -96,8 +94,7 @@ template <typename T>
 double LocalizationLoss(const DetectionLossSpec& spec, const T* code, const BoxCode& target) {
   const LossFormula formula = LossFormulaOf(spec);
   double loss = 0.0;
-  for (int i = 0; i < kBoxCodeSize; ++i)
-    loss += CodeLoss(formula, gather::Widen(code[i]) - target[i]);
+  for (int i = 0; i < kBoxCodeSize; ++i) loss += CodeLoss(formula, ToDouble(code[i]) - target[i]);
   return loss;
 }
 
@@ -106,7 +103,7 @@ void LocalizationGradient(const DetectionLossSpec& spec, const T* code, const Bo
                           double factor, T* out) {
   const LossFormula formula = LossFormulaOf(spec);
   for (int i = 0; i < kBoxCodeSize; ++i) {
-    Write(factor * CodeSlope(formula, gather::Widen(code[i]) - target[i]), out + i);
+    Write(factor * CodeSlope(formula, ToDouble(code[i]) - target[i]), out + i);
   }
 }
 

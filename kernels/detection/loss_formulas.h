@@ -42,14 +42,15 @@ PUSHPULL_HOST_DEVICE inline double NegativeLogSigmoid(double x) {
   return (x > 0.0 ? 0.0 : -x) + log1p(exp(-fabs(x)));
 }
 
-PUSHPULL_HOST_DEVICE inline double Sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+// sigmoid(x), the probability that a score gives. Where exp overflows it is 0, which is the limit.
+PUSHPULL_HOST_DEVICE inline double Probability(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // a (1 - p)^gamma with p = sigmoid(s). s is the score in the target's column and minus the score in
 // all others.
 PUSHPULL_HOST_DEVICE inline double FocalFactor(const LossFormula& formula, double s,
                                                bool is_target) {
   return (is_target ? formula.focal_positive_weight : formula.focal_negative_weight) *
-         pow(Sigmoid(-s), formula.focal_gamma);
+         pow(Probability(-s), formula.focal_gamma);
 }
 
 // kSigmoid and kSigmoidFocal: what one score adds to the loss, and the derivative of that.
@@ -65,10 +66,11 @@ PUSHPULL_HOST_DEVICE inline double ScoreLoss(const LossFormula& formula, double 
 PUSHPULL_HOST_DEVICE inline double ScoreSlope(const LossFormula& formula, double score,
                                               bool is_target) {
   if (formula.classification != DetectionLossSpec::Classification::kSigmoidFocal) {
-    return Sigmoid(score) - (is_target ? 1.0 : 0.0);
+    return Probability(score) - (is_target ? 1.0 : 0.0);
   }
   const double s = is_target ? score : -score;
-  const double inner = -formula.focal_gamma * Sigmoid(s) * NegativeLogSigmoid(s) - Sigmoid(-s);
+  const double inner =
+      -formula.focal_gamma * Probability(s) * NegativeLogSigmoid(s) - Probability(-s);
   const double slope = FocalFactor(formula, s, is_target) * inner;
   return is_target ? slope : -slope;
 }

@@ -1,5 +1,6 @@
 // The sigmoid cross-entropy of many scores at once, with vectors. The result of a score does not
-// depend on its neighbours or on the instruction set.
+// depend on its neighbours. Its last bits are the same with all instruction sets that have a fused
+// multiply-add; SSE4 has none and rounds differently.
 #ifndef PUSHPULL_KERNELS_DETECTION_SIGMOID_LOSSES_H_
 #define PUSHPULL_KERNELS_DETECTION_SIGMOID_LOSSES_H_
 

@@ -12,6 +12,12 @@ PUSHPULL_HOST_DEVICE inline float Widen(Bfloat16 value) { return ToFloat(value);
 PUSHPULL_HOST_DEVICE inline float Widen(float value) { return value; }
 PUSHPULL_HOST_DEVICE inline double Widen(double value) { return value; }
 
+// For formulas that compute in double with numbers of any type.
+template <typename T>
+PUSHPULL_HOST_DEVICE double ToDouble(T value) {
+  return Widen(value);
+}
+
 PUSHPULL_HOST_DEVICE inline void Narrow(float value, Bfloat16* to) { *to = ToBfloat16(value); }
 PUSHPULL_HOST_DEVICE inline void Narrow(float value, float* to) { *to = value; }
 PUSHPULL_HOST_DEVICE inline void Narrow(double value, double* to) { *to = value; }

@@ -1,7 +1,13 @@
 #include "kernels/memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -39,8 +45,41 @@ TEST(HostMemory, ReportsTheRequestedSize) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("no memory for " + std::to_string(bytes) + " bytes"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("bytes free"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("bytes available"));
   }
+}
+
+// What the system's caches hold counts as available: it is given up when memory is needed.
+TEST(HostMemory, ReportsWhatIsAvailable) {
+  int64_t total_kib = 0, kib = 0;
+  std::string name, unit;
+  std::ifstream file("/proc/meminfo");
+  while (file >> name >> kib >> unit && name != "MemAvailable:") {
+    if (name == "MemTotal:") total_kib = kib;
+  }
+  ASSERT_EQ(name, "MemAvailable:");
+  const std::string message(HostMemory()->Allocate(INT64_MAX).status().message());
+  const std::string before = "; the host has ";
+  const size_t place = message.find(before);
+  ASSERT_NE(place, std::string::npos) << message;
+  const double reported = std::strtod(message.c_str() + place + before.size(), nullptr);
+  // Other processes change it meanwhile. Free memory alone is usually much less.
+  EXPECT_NEAR(reported, 1024.0 * kib, 0.1 * 1024.0 * total_kib) << message;
+}
+
+// The limit is more than any process has, so that it does not matter how much this one uses.
+[[noreturn]] void AllocateUnderALimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0) std::exit(1);
+  limit.rlim_cur = std::min(limit.rlim_max, rlim_t{1} << 50);
+  if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+  std::cerr << HostMemory()->Allocate(INT64_MAX).status().message();
+  std::exit(0);
+}
+
+TEST(HostMemory, NamesALimitOfTheAddressSpace) {
+  EXPECT_EXIT(AllocateUnderALimit(), testing::ExitedWithCode(0),
+              "limited to [0-9]+ bytes of address space \\(ulimit -v\\)");
 }
 
 }  // namespace

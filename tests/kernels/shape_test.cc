@@ -32,5 +32,24 @@ TEST(Shape, CountsWeights) {
   EXPECT_EQ(shape.padding, (Padding{1, 1, 1, 1}));
 }
 
+TEST(Shape, CheckConvolutionAcceptsWhatNetworksHave) {
+  CheckConvolution(SameConvolution({1, 1, 1, 8}, 8, 3, 2));
+  CheckConvolution(SameConvolution({1, 5, 7, 8}, 8, 1, 3));
+  CheckConvolution({{1, 1, 1, 8}, 8, 3, 1, {2, 0, 0, 2}});
+  CheckConvolution({{1, 3, 4, 8}, 8, 3, 2, {}});
+}
+
+TEST(Shape, CheckConvolutionRefusesWindowsBesideTheInput) {
+  for (const Padding& padding :
+       {Padding{3, 0, 0, 0}, Padding{0, 3, 0, 0}, Padding{0, 0, 3, 0}, Padding{0, 0, 0, 3}}) {
+    EXPECT_DEATH(CheckConvolution({{1, 4, 4, 8}, 8, 3, 1, padding}),
+                 "a padding of 3 pixels for a kernel of 3");
+  }
+  EXPECT_DEATH(CheckConvolution({{1, 4, 4, 8}, 8, 3, 1, {0, -1, 0, 0}}), "a padding of -1 pixels");
+  EXPECT_DEATH(CheckConvolution({{1, 2, 4, 8}, 8, 3, 1, {}}),
+               "a kernel of 3 does not fit into an input of 2x4 pixels");
+  EXPECT_DEATH(CheckConvolution({{1, 4, 1, 8}, 8, 3, 2, {0, 0, 0, 1}}), "does not fit");
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -1,8 +1,11 @@
 // Closed forms and contracts that the reference and the fast path both have to fulfil.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -173,6 +176,41 @@ TEST_P(OperatorsTest, NanReachesTheOutput) {
   EXPECT_TRUE(std::isnan(out.Take("apply")[3]));
 }
 
+// The gradient of a pool of single pixels is dy times the slope of the activation. The batch norm
+// leaves z as it is.
+TEST_P(OperatorsTest, SlopesAreRightAtInfinitiesAndNans) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> raw{-kInfinity, -1, 0, 1, 6, 7, kInfinity, std::nanf("")};
+  const std::vector<float> dy(8, 2.0f), one{1}, zero{0};
+  const Shape shape{8, 1, 1, 1};
+  const BatchNorm<float> norm{one.data(), zero.data(), zero.data(),
+                              one.data(), 0,           Statistics::kFrozen};
+  const std::vector<std::pair<Activation, std::vector<float>>> cases = {
+      {Activation::kNone, {2, 2, 2, 2, 2, 2, 2, 2}},
+      {Activation::kRelu, {0, 0, 0, 2, 2, 2, 2, 2}},
+      {Activation::kRelu6, {0, 0, 0, 2, 0, 0, 0, 2}}};
+  for (const auto& [activation, expected] : cases) {
+    const float low = activation == Activation::kNone ? -kInfinity : 0.0f;
+    const float high = activation == Activation::kRelu6 ? 6.0f : kInfinity;
+    for (const BatchNorm<float>* batch_norm :
+         {static_cast<const BatchNorm<float>*>(nullptr), &norm}) {
+      SCOPED_TRACE(testing::Message()
+                   << "activation " << static_cast<int>(activation)
+                   << (batch_norm != nullptr ? " with" : " without") << " batch norm");
+      const Lazy<float> x{shape, raw.data(), batch_norm, activation, nullptr, nullptr};
+      Output<float> dz(8), value(8), dbeta(1), dgamma(1);
+      GuardedWorkspace workspace(operators_->PoolWorkspace(shape));
+      operators_->GlobalAveragePoolBackward(
+          x, dy.data(), {dz.data(), nullptr, dbeta.data(), dgamma.data()}, workspace.view());
+      EXPECT_EQ(dz.Take("dz"), expected);
+      operators_->Apply(x, value.data());
+      const std::vector<float> values = value.Take("value");
+      for (int i = 0; i < 7; ++i) EXPECT_EQ(values[i], std::clamp(raw[i], low, high)) << raw[i];
+      EXPECT_TRUE(std::isnan(values[7]));
+    }
+  }
+}
+
 TEST_P(OperatorsTest, DropoutKeepsAFractionAndDependsOnlyOnSeedAndIndex) {
   const int64_t size = 20000;
   const uint64_t seed = 11, other_seed = 12, salted_seed = 11 ^ 0x55;
@@ -217,6 +255,23 @@ TEST_P(OperatorsTest, SoftmaxCountsRanksAndHandlesLargeLogits) {
   EXPECT_NEAR(result.loss, 1000, 1e-3);  // 0 for the first sample, 2000 for the second
   EXPECT_EQ(result.top1, 1);
   EXPECT_EQ(result.top5, 1);
+}
+
+// A logit of minus infinity excludes its class: it has no part in the loss, unless it is the
+// target.
+TEST_P(OperatorsTest, SoftmaxHandlesLogitsOfMinusInfinity) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits{1, 1, -kInfinity};
+  const std::vector<int32_t> first{0}, last{2};
+  ClassificationResult result;
+  Output<float> dlogits(3);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), first.data(), 0, dlogits.data(), &result);
+  EXPECT_NEAR(result.loss, std::log(2.0), 1e-6);
+  ExpectClose("dlogits", std::vector<float>{-0.5f, 0.5f, 0.0f}, dlogits.Take("dlogits"), 1e-6);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), last.data(), 0, nullptr, &result);
+  EXPECT_EQ(result.loss, kInfinity);
+  operators_->SoftmaxCrossEntropy(1, 3, logits.data(), first.data(), 0.1, nullptr, &result);
+  EXPECT_EQ(result.loss, kInfinity);
 }
 
 TEST_P(OperatorsTest, RefusesALabelThatIsNotAClass) {
@@ -309,6 +364,65 @@ TEST(FastOperators, StoreTheNearestBfloat16) {
     }
   }
   UseCpuIsa(AvailableCpuIsas().back());
+}
+
+// The gradient of the bias of a 1x1 convolution: the sum of all rows of dy, [rows, channels].
+template <typename T>
+std::vector<float> BiasGradient(const std::vector<T>& dy, int64_t channels, int threads) {
+  ThreadPool pool(threads);
+  const auto operators = MakeFastOperators<T>(&pool);
+  const Shape in{static_cast<int64_t>(dy.size()) / channels, 1, 1, 1};
+  const ConvolutionShape shape{in, channels, 1, 1, {}};
+  const std::vector<T> x(in.size());
+  const std::vector<float> weights(channels);
+  Output<float> dweights(channels), dbias(channels);
+  GuardedWorkspace workspace(operators->ConvolutionWorkspace(shape));
+  operators->ConvolutionBackward(shape,
+                                 {in, x.data(), nullptr, Activation::kNone, nullptr, nullptr},
+                                 weights.data(), {dy.data(), nullptr, nullptr, nullptr, nullptr},
+                                 dweights.data(), dbias.data(), {}, workspace.view());
+  return dbias.Take("dbias");
+}
+
+// A chain of additions in float would be off by several thousandths.
+TEST(FastOperators, BiasGradientsArePreciseForManyRows) {
+  constexpr int64_t kRows = 1 << 19;
+  constexpr double kNumber = 0.1f;
+  for (const int64_t channels : {1, 11}) {
+    const std::vector<float> expected(channels, static_cast<float>(kRows * kNumber));
+    ExpectClose("dbias", expected,
+                BiasGradient(std::vector<float>(kRows * channels, 0.1f), channels, 2), 1e-6);
+    const Bfloat16 number = ToBfloat16(0.1f);
+    ExpectClose("dbias in bfloat16", std::vector<float>(channels, kRows * ToFloat(number)),
+                BiasGradient(std::vector<Bfloat16>(kRows * channels, number), channels, 2), 1e-6);
+  }
+}
+
+// The rows end inside of a block and of a group of rows.
+TEST(FastOperators, BiasGradientsDoNotDependOnTheNumberOfThreads) {
+  for (const auto& [rows, channels] : {std::pair<int64_t, int64_t>{70003, 21}, {5, 300}, {0, 3}}) {
+    const std::vector<float> dy = RandomValues<float>(rows * channels, 1);
+    std::vector<Bfloat16> halves;
+    for (const float number : dy) halves.push_back(ToBfloat16(number));
+    std::vector<double> exact(channels);
+    for (size_t i = 0; i < dy.size(); ++i) exact[i % channels] += dy[i];
+    const std::vector<float> one = BiasGradient(dy, channels, 1);
+    ExpectClose("dbias", std::vector<float>(exact.begin(), exact.end()), one, 1e-5);
+    EXPECT_EQ(one, BiasGradient(dy, channels, 3)) << rows;
+    EXPECT_EQ(BiasGradient(halves, channels, 1), BiasGradient(halves, channels, 3)) << rows;
+  }
+}
+
+TEST(FastOperators, RefusesAWindowBelowTheInput) {
+  ThreadPool pool(1);
+  const auto operators = MakeFastOperators(&pool);
+  const ConvolutionShape shape{{1, 4, 4, 8}, 8, 1, 1, {0, 3, 0, 0}};
+  const std::vector<float> x(shape.in.size()), weights(8);
+  std::vector<float> y(shape.out().size());
+  const Lazy<float> lazy{shape.in, x.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  EXPECT_DEATH(operators->ConvolutionWorkspace(shape), "a padding of 3 pixels");
+  EXPECT_DEATH(operators->DepthwiseConvolution(shape, lazy, weights.data(), y.data(), {}, {}),
+               "a padding of 3 pixels");
 }
 
 TEST(FastOperators, RefusesAWorkspaceThatIsTooSmall) {

@@ -93,9 +93,27 @@ TEST(WinogradWeightGradient, InBfloat16ItsErrorsAreAFewTimesThoseOfTheOperands) 
 
 TEST(WinogradWeightGradient, DoesNotDependOnTheNumberOfThreads) {
   for (const Gradients& test : AllGradients()) {
-    EXPECT_EQ(Compute<float>(test, 1), Compute<float>(test, 3)) << NameOf(test.tiling);
-    EXPECT_EQ(Compute<Bfloat16>(test, 1), Compute<Bfloat16>(test, 3)) << NameOf(test.tiling);
+    for (const int threads : {3, 16}) {  // 16: more than there are slices
+      const std::string label = NameOf(test.tiling) + " on " + std::to_string(threads) + " threads";
+      EXPECT_EQ(Compute<float>(test, 1), Compute<float>(test, threads)) << label;
+      EXPECT_EQ(Compute<Bfloat16>(test, 1), Compute<Bfloat16>(test, threads)) << label;
+    }
   }
+}
+
+template <typename P>
+int64_t Bytes(const WinogradTiling& tiling, int threads) {
+  Arena counting;
+  WinogradWeightGradient<P>(tiling, threads, &counting);
+  return counting.used_bytes();
+}
+
+// 128 channels are cut into eight slices.
+TEST(WinogradWeightGradient, TakesNoMemoryForThreadsWithoutASlice) {
+  const WinogradTiling tiling = ForwardTiling(SameConvolution({64, 28, 28, 128}, 128, 3, 1));
+  EXPECT_LT(Bytes<float>(tiling, 4), Bytes<float>(tiling, 8));
+  EXPECT_EQ(Bytes<float>(tiling, 8), Bytes<float>(tiling, 1000));
+  EXPECT_EQ(Bytes<Bfloat16>(tiling, 8), Bytes<Bfloat16>(tiling, 1000));
 }
 
 TEST(WinogradWeightGradient, DoesNotDependOnTheInstructionSet) {

@@ -113,6 +113,13 @@ TYPED_TEST(SoftmaxTest, NanShowsInTheLoss) {
   EXPECT_TRUE(std::isnan(all.result.loss));
 }
 
+TYPED_TEST(SoftmaxTest, ALogitOfMinusInfinityHasNoPartInTheLoss) {
+  const double none = -std::numeric_limits<double>::infinity();
+  CheckAgainstCpu<TypeParam>(3, {1, none, 2, none, 0, 0.5}, {0, 2}, 0.0);
+  const auto got = RunOnDevice(2, Nearest<TypeParam>({1, none}), {0}, 0.0);
+  EXPECT_EQ(got.result.loss, 0.0);
+}
+
 TYPED_TEST(SoftmaxTest, AnInvalidLabelShowsInTheLoss) {
   for (const int32_t label : {-1, 3}) {
     const auto got = RunOnDevice(3, Nearest<TypeParam>({1, 2, 3}), {label}, 0.0);
