@@ -2,9 +2,8 @@
 import gzip
 import shutil
 import struct
-import unittest
 
-from harness import SYNTHETIC, EndToEndTest
+from harness import SYNTHETIC, EndToEndTest, main
 
 IDX = 'idx_input_reader {{ images_path: "{images}" labels_path: "{labels}" }}'
 EXPLODING = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 1e30 } } }")
@@ -189,4 +188,4 @@ class BadInput(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -6,8 +6,8 @@ import pathlib
 import re
 import signal
 import time
-import unittest
 
+from harness import main
 from operators import FULL, OperatorTest, clone_of
 
 STEPS = 2500 if FULL else 1000
@@ -127,4 +127,4 @@ class Elasticity(OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

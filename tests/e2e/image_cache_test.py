@@ -1,8 +1,7 @@
 """worker --image_cache_dir trains from decoded images on the disk, with the same result even if the file is damaged."""
 import time
-import unittest
 
-from harness import SYNTHETIC, EndToEndTest
+from harness import SYNTHETIC, EndToEndTest, main
 
 BUILDING = "building the image cache"
 
@@ -79,4 +78,4 @@ class ImageCache(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

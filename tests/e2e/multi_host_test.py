@@ -5,10 +5,9 @@ import re
 import signal
 import sys
 import time
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
-from cluster_harness import ClusterTest  # pylint: disable=wrong-import-position
+from cluster_harness import ClusterTest, main  # pylint: disable=wrong-import-position
 
 STEPS = 150
 
@@ -76,4 +75,4 @@ class MultiHost(ClusterTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

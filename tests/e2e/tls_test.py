@@ -7,9 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-import unittest
 
-from harness import ROOT, EndToEndTest
+from harness import ROOT, EndToEndTest, main
 from processes import children
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
@@ -186,4 +185,4 @@ class Rotation(TlsTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from harness import PATIENCE_S, ROOT, EndToEndTest
+from harness import PATIENCE_S, ROOT, EndToEndTest, main
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import merge_traces  # pylint: disable=wrong-import-position
@@ -201,4 +201,4 @@ class Traces(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

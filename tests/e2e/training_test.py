@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
-from harness import ADAM, ROOT, SYNTHETIC, EndToEndTest
+from harness import ADAM, ROOT, SYNTHETIC, EndToEndTest, main
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import plot_events  # pylint: disable=wrong-import-position
@@ -158,4 +157,4 @@ class Training(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

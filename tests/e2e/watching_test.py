@@ -10,7 +10,7 @@ import unittest
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import ROOT, SYNTHETIC, EndToEndTest
+from harness import ROOT, SYNTHETIC, EndToEndTest, main
 from watch_client import await_status, fetch, free_port
 
 sys.path.insert(0, str(ROOT / "tests" / "testkit"))
@@ -208,4 +208,4 @@ class Parser(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy
 
-from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text, main
 
 import pushpull
 
@@ -339,4 +339,4 @@ class BadCases(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

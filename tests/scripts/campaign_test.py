@@ -22,6 +22,7 @@ import fault_shim
 import oracle
 import switch
 from faults import data
+from harness import main
 from job import Job, Shape
 from oracle import Floor, Violation
 from table import Table
@@ -415,4 +416,4 @@ class ShimTest(Scratch):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
