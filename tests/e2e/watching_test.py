@@ -1,5 +1,6 @@
 """--metrics_port while a job trains: the metrics, the status page's data, and the alerts and dashboard of deploy/."""
 import json
+import re
 import shutil
 import signal
 import socket
@@ -193,6 +194,17 @@ class Monitoring(EndToEndTest):
             self.assertIn("another process listens there", server.text())
         server = self.start_server(config, "b", "--metrics_port=70000")
         self.assertEqual(server.wait(), 64)
+
+
+class Alerts(unittest.TestCase):
+
+    def test_a_server_without_a_step_is_reported_once_it_has_been_scraped_for_as_long_as_changes_looks_back(self):
+        text = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+        expression = re.search(r"- alert: PushpullNoStep\n +expr: (.+)\n", text)[1]
+        without_step, scraped_before, not_done = expression.split(" and ")
+        window = re.fullmatch(r"changes\(ps_global_step\[(\w+)\]\) == 0", without_step)[1]
+        self.assertEqual(scraped_before, f"ps_global_step offset {window} >= 0")
+        self.assertEqual(not_done, "ps_training_done == 0")
 
 
 class Parser(unittest.TestCase):
