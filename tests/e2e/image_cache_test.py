@@ -65,7 +65,7 @@ class ImageCache(EndToEndTest):
         self.assertEqual(self.checkpoint(20, "plain"), self.checkpoint(20))
 
     def kill_a_worker_while_it_builds(self):
-        """Kills workers until one has left an unfinished cache. A fast one may finish its cache before it is stopped."""
+        """Kills workers until one leaves an unfinished cache. A fast one may finish its cache before it is stopped."""
         for _ in range(10):
             worker = self.start_worker("run", 3, self.flag)
             while not list(self.cache.glob("*.building")) and not list(self.cache.glob("images-*.cache")):

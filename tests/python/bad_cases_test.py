@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import time
-import unittest
 from unittest import mock
 
 import numpy
