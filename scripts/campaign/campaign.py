@@ -15,6 +15,7 @@ from table import Table  # pylint: disable=wrong-import-position
 
 # After this many violations a kind is not run again, because further runs would tell nothing new.
 MAX_VIOLATIONS = 5
+INCOMPLETE = 2  # a kind that can run here had no run or no fault
 USAGE_ERROR = 64
 MISSING = 66
 
@@ -33,11 +34,12 @@ def find_kinds():
 
 class Campaign:
 
-    def __init__(self, folder, seed, minutes, repeats, mode=""):
+    def __init__(self, folder, seed, minutes, repeats, mode="", every_kind=False):
         self.folder = folder
         self.seed = seed
         self.mode = mode  # mode of the disturbed jobs, "sync" or "async"; empty for both
         self.repeats = repeats  # whether a single run is repeated (--run)
+        self.every_kind = every_kind  # whether each kind has a run even after the deadline (--every_kind)
         self.is_short = minutes < engine.SHORT_MINUTES and not repeats
         self.deadline = time.monotonic() + 60 * minutes
         self.table = Table()
@@ -60,16 +62,17 @@ class Campaign:
 
     def run_until_deadline(self, kinds, first):
         """Carries out runs until the time is over, numbered from `first` for each kind. The next run is always of the
-        kind that has had the least time so far."""
+        kind that has had the least time so far. With --every_kind the first run of each kind comes in any case."""
         spent = {name: 0.0 for name in kinds}
         longest = {name: 0.0 for name in kinds}
         runs = {name: first for name in kinds}
         while spent:
             name = min(spent, key=spent.get)
             left = self.deadline - time.monotonic()
-            if left <= 0:
+            is_due = self.every_kind and runs[name] == first
+            if left <= 0 and not is_due:
                 break
-            if left < longest[name] / 2:
+            if left < longest[name] / 2 and not is_due:
                 del spent[name]  # another run of this kind would go on long after the end
                 continue
             took = self.run_once(kinds[name], runs[name])
@@ -85,6 +88,8 @@ class Campaign:
 def parse(arguments, kinds):
     parser = argparse.ArgumentParser(prog="scripts/campaign/run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="time for all runs together (default 2)")
+    parser.add_argument("--every_kind", action="store_true",
+                        help="give each kind one run with a fault, even if that takes longer than --minutes")
     parser.add_argument("--only", default="", help=f"kinds of faults to run, comma-separated: {', '.join(kinds)}")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (default 1)")
     parser.add_argument("--run", type=int, default=None, help="repeat only this run of the kind named by --only")
@@ -120,7 +125,8 @@ def main(arguments):
     folder.mkdir(parents=True, exist_ok=True)
     chosen = {name: kind for name, kind in kinds.items()
               if name in wanted or (not wanted and not kind.ONLY_WHEN_NAMED)}
-    campaign = Campaign(folder, values.seed, values.minutes, values.run is not None, values.mode)
+    campaign = Campaign(folder, values.seed, values.minutes, values.run is not None, values.mode,
+                        values.every_kind)
     ready = {}
     for name, kind in chosen.items():
         without_mode = "" if kind.shapes(values.mode) else f"has no {values.mode} jobs"
@@ -150,6 +156,10 @@ def main(arguments):
         folder.rmdir()
     except OSError:
         pass
+    idle = [name for name in ready if not campaign.table.kind(name).injected()]
+    if idle and not stopped:
+        print(f"no fault was injected by {', '.join(idle)}: give it more --minutes, or --every_kind")
+        return INCOMPLETE
     return stopped
 
 

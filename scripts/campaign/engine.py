@@ -68,8 +68,9 @@ class Run:
 
     def fault_due(self):
         """Returns whether this run should inject another fault. The deadline does not apply to a run that is repeated
-        with --run."""
-        return self.injections < self.limit and (self.campaign.repeats or self.seconds_left() > 0)
+        with --run, nor to the first fault of a run that --every_kind asks for."""
+        in_time = self.campaign.repeats or self.seconds_left() > 0 or (self.campaign.every_kind and not self.injections)
+        return self.injections < self.limit and in_time
 
     def injected(self, fault, times=1):
         self.injections += times

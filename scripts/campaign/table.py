@@ -29,6 +29,9 @@ class Kind:
     figures: list = dataclasses.field(default_factory=list)
     notes: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # tolerated events
 
+    def injected(self):
+        return sum(row.injected for row in self.rows.values())
+
     def row(self, fault):
         return self.rows.setdefault(fault, Row())
 
@@ -57,8 +60,7 @@ class Table:
             outcome = kind.skipped and f"skipped: {kind.skipped}" or (
                 f"{len(kind.violations)} VIOLATIONS" if kind.violations else "ok" if kind.runs else "not run")
             worst = [max(row.recoveries_s) for row in kind.rows.values() if row.recoveries_s]
-            injected = sum(row.injected for row in kind.rows.values())
-            yield name, str(injected), str(kind.runs), outcome, f"{max(worst):.2f} s" if worst else "-"
+            yield name, str(kind.injected()), str(kind.runs), outcome, f"{max(worst):.2f} s" if worst else "-"
             for fault, row in sorted(kind.rows.items()):
                 yield f"  {fault}", str(row.injected), "", "", row.recovery()
 

@@ -4,9 +4,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "testkit"))
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
+
 BIN = pathlib.Path(os.environ.get("PUSHPULL_BIN_DIR", ROOT / "build" / "bin"))
 INSTRUCTIONS = {"ARG", "FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "STOPSIGNAL", "CMD", "LABEL"}
 # Packages in debian:12-slim, because apt itself needs them.
@@ -162,4 +166,4 @@ class DockerfileTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(verbosity=2)

@@ -4,6 +4,7 @@ import copy
 import functools
 import pathlib
 import re
+import sys
 import unittest
 
 import kubernetes_schema
@@ -14,6 +15,9 @@ except ImportError:
     yaml = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "testkit"))
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
+
 FOLDER = ROOT / "deploy" / "kubernetes"
 MAINS = {"ps_server": "ps_server/ps_server_main.cc", "worker": "worker/worker_main.cc",
          "evaluator": "worker/evaluator_main.cc"}
@@ -247,4 +251,4 @@ class BrokenManifestsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(verbosity=2)

@@ -13,6 +13,9 @@ import unittest
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "testkit"))
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
+
 PYTHON = os.environ.get("PYTHON", sys.executable)
 PROGRAMS = ("ps_server", "worker", "evaluator", "exporter", "make_records", "detect", "psctl")
 # What every host has: glibc, and the compiler's libraries.
@@ -104,4 +107,4 @@ class Packages(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

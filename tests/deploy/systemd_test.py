@@ -4,10 +4,14 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "testkit"))
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
+
 UNITS = ROOT / "deploy" / "systemd"
 MOST_EXPOSED = 20  # highest allowed exposure in `systemd-analyze security`, in tenths
 # Directives that every unit needs although systemd-analyze does not require each of them.
@@ -82,4 +86,4 @@ class SystemdTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(verbosity=2)

@@ -9,7 +9,7 @@ import struct
 import time
 import unittest
 
-from harness import EndToEndTest, read_safetensors
+from harness import EndToEndTest, main, read_safetensors
 from processes import children, send
 
 
@@ -189,4 +189,4 @@ class BitIdentity(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

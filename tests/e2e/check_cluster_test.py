@@ -3,9 +3,8 @@ whether all of them are ready."""
 import socket
 import threading
 import time
-import unittest
 
-from harness import EndToEndTest
+from harness import EndToEndTest, main
 
 
 class Speaker:
@@ -111,4 +110,4 @@ class CheckCluster(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(verbosity=2)

@@ -1,9 +1,8 @@
 """Trains a small classifier on folders of images, and checks what `detect` prints about images."""
 import json
 import subprocess
-import unittest
 
-from harness import ADAM, EndToEndTest
+from harness import ADAM, EndToEndTest, main
 
 COLOURS = {"dark": 30, "light": 220}
 
@@ -61,4 +60,4 @@ class Classification(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

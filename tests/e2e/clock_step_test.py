@@ -10,9 +10,8 @@ import pathlib
 import signal
 import struct
 import time
-import unittest
 
-from harness import BIN
+from harness import BIN, main
 from operators import OperatorTest
 
 LIBRARY = pathlib.Path(os.environ.get("PUSHPULL_SHIFTED_CLOCK", BIN.parent / "lib" / "libshifted_clock.so"))
@@ -91,4 +90,4 @@ class ClockStep(OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -11,8 +11,8 @@ import random
 import signal
 import statistics
 import time
-import unittest
 
+from harness import main
 from operators import FULL, OperatorTest
 from watch_client import free_port
 
@@ -101,4 +101,4 @@ class CloneKill(OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

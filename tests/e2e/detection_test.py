@@ -3,9 +3,8 @@ import json
 import re
 import subprocess
 import sys
-import unittest
 
-from harness import ROOT, EndToEndTest
+from harness import ROOT, EndToEndTest, main
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import plot_events  # pylint: disable=wrong-import-position
@@ -94,4 +93,4 @@ class Detection(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

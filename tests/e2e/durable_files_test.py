@@ -7,9 +7,8 @@ import os
 import pathlib
 import re
 import signal
-import unittest
 
-from harness import BIN
+from harness import BIN, main
 from operators import OperatorTest
 
 LIBRARY = pathlib.Path(os.environ.get("PUSHPULL_RECORD_FILE_CALLS", BIN.parent / "lib" / "librecord_file_calls.so"))
@@ -104,4 +103,4 @@ class DurableFiles(OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -5,9 +5,8 @@ import pathlib
 import re
 import struct
 import subprocess
-import unittest
 
-from harness import BIN, ROOT, EndToEndTest, read_safetensors
+from harness import BIN, ROOT, EndToEndTest, main, read_safetensors
 
 EMA = "/ExponentialMovingAverage"
 
@@ -242,4 +241,4 @@ class Exporter(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from harness import BIN, ROOT, EndToEndTest
+from harness import BIN, ROOT, EndToEndTest, main
 from operators import FULL
 
 HOST = pathlib.Path(__file__).resolve().parent / "gpu_host"
@@ -234,4 +234,4 @@ class GpuCheck(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

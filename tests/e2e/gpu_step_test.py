@@ -4,7 +4,7 @@ import re
 import subprocess
 import unittest
 
-from harness import BIN, ROOT, EndToEndTest
+from harness import BIN, ROOT, EndToEndTest, main
 
 PYTHON = os.environ.get("TORCH_PYTHON", "/usr/bin/python3")
 TORCH = os.path.exists(PYTHON) and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
@@ -65,4 +65,4 @@ class GpuStep(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

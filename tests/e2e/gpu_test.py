@@ -3,9 +3,8 @@ import json
 import math
 import os
 import subprocess
-import unittest
 
-from harness import BIN, MOMENTUM, EndToEndTest, read_safetensors
+from harness import BIN, MOMENTUM, EndToEndTest, main, read_safetensors
 
 STEPS = 4
 WORKER = "emulated_gpu_worker"
@@ -165,4 +164,4 @@ class Gpus(EndToEndTest):
         self.assertIn("there is no GPU: computing on the CPU", worker.text())
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

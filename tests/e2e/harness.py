@@ -2,11 +2,15 @@
 import pathlib
 import shutil
 import struct
+import sys
 import tempfile
 import unittest
 
 # Imported so that tests can import these names from this module.
 from processes import BIN, PATIENCE_S, ROOT, Process  # noqa: F401  pylint: disable=unused-import
+
+sys.path.append(str(ROOT / "tests" / "testkit"))
+from unittest_main import main  # noqa: E402,F401  pylint: disable=unused-import,wrong-import-position
 
 CONFIG = """
 model {{ classifier {{

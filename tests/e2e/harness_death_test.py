@@ -4,9 +4,8 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
-from harness import EndToEndTest
+from harness import EndToEndTest, main
 from processes import ROOT, clone_pids, send
 
 GONE_WITHIN_S = 30  # the kernel and the warden take milliseconds; the rest is for a busy machine
@@ -82,4 +81,4 @@ class HarnessDeath(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

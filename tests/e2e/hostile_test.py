@@ -17,7 +17,7 @@ import sys
 import time
 import unittest
 
-from harness import EndToEndTest
+from harness import EndToEndTest, main
 
 HOSTILE = pathlib.Path(__file__).resolve().parent / "hostile"
 sys.path.insert(0, str(HOSTILE))
@@ -232,4 +232,4 @@ class Hostile(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

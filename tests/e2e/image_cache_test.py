@@ -1,8 +1,11 @@
 """worker --image_cache_dir trains from decoded images on the disk, with the same result even if the file is damaged."""
+import os
+import pathlib
+import signal
 import time
-import unittest
 
-from harness import SYNTHETIC, EndToEndTest
+from harness import PATIENCE_S, SYNTHETIC, EndToEndTest, main
+from processes import children
 
 BUILDING = "building the image cache"
 
@@ -54,18 +57,37 @@ class ImageCache(EndToEndTest):
         config = self.write_config(reader=SYNTHETIC.format(n=50000, seed=1))
         self.train(config, "plain")
         server = self.start_server(config)
-        worker = self.start_worker("run", 3, self.flag)
-        while not list(self.cache.glob("*.building")):
-            self.assertIsNone(worker.popen.poll(), worker.text())
-            time.sleep(0.01)
-        worker.kill()
-        self.assertNotEqual(worker.wait(), 0)
-        self.assertEqual(list(self.cache.glob("images-*.cache")), [])
+        self.kill_a_worker_while_it_builds()
         worker = self.start("again.log", "worker", f"--ps={self.address()}", "--num_clones=3", self.flag)
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
         self.assertEqual(list(self.cache.glob("*.building")), [])
         self.assertEqual(self.checkpoint(20, "plain"), self.checkpoint(20))
+
+    def kill_a_worker_while_it_builds(self):
+        """Kills workers until one leaves an unfinished cache. A fast one may finish its cache before it is stopped."""
+        for _ in range(10):
+            worker = self.start_worker("run", 3, self.flag)
+            while not list(self.cache.glob("*.building")) and not list(self.cache.glob("images-*.cache")):
+                self.assertIsNone(worker.popen.poll(), worker.text())
+                time.sleep(0.01)
+            # While all its processes are stopped, nothing happens between the look at the folder and the kill.
+            os.killpg(worker.popen.pid, signal.SIGSTOP)
+            for pid in [worker.popen.pid, *children(worker.popen.pid)]:
+                self.await_stop(pid)
+            finished = list(self.cache.glob("images-*.cache"))
+            worker.end()
+            if not finished:
+                return
+            for path in self.cache.iterdir():
+                path.unlink()
+        self.fail("each of ten workers finished its cache before it was stopped")
+
+    def await_stop(self, pid):
+        deadline = time.monotonic() + PATIENCE_S
+        while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ":
+            self.assertLess(time.monotonic(), deadline, f"process {pid} goes on")
+            time.sleep(0.01)
 
     def test_bad_folders_and_flags(self):
         config = self.write_config()
@@ -79,4 +101,4 @@ class ImageCache(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

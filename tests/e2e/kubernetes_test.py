@@ -7,7 +7,7 @@ import time
 import unittest
 
 import pods
-from harness import EndToEndTest
+from harness import EndToEndTest, main
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 
@@ -109,4 +109,4 @@ class KubernetesTest(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main(verbosity=2)

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 import zlib
 
-from harness import BIN
+from harness import BIN, main
 
 
 def png(height, width):
@@ -123,4 +123,4 @@ class MakeRecords(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -3,9 +3,8 @@ import json
 import os
 import struct
 import time
-import unittest
 
-from harness import SYNTHETIC, EndToEndTest
+from harness import SYNTHETIC, EndToEndTest, main
 from processes import children, resident_bytes
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
@@ -52,4 +51,4 @@ class Memory(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

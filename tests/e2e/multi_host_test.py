@@ -5,12 +5,9 @@ import re
 import signal
 import sys
 import time
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
-from cluster_harness import ClusterTest  # pylint: disable=wrong-import-position
-
-STEPS = 150
+from cluster_harness import ClusterTest, main  # pylint: disable=wrong-import-position
 
 
 class MultiHost(ClusterTest):
@@ -31,13 +28,23 @@ class MultiHost(ClusterTest):
         for process in processes:
             self.assertEqual(process.wait(), code, self.logs())
 
-    def straight(self, config):
-        """Trains the same job with all tasks in one process and both clones in one worker. Returns its shards."""
-        self.train(config, "straight", 2, server_flags=["--tasks=2"])
-        return self.shards(STEPS, "straight")
+    def straight(self, steps):
+        """Trains so many steps with all tasks in one process and both clones in one worker. Returns the shards."""
+        self.train(self.write_config("straight.config", steps=steps), "straight", 2, server_flags=["--tasks=2"])
+        return self.shards(steps, "straight")
+
+    def drain(self, run, tasks, workers):
+        """Ends a job by SIGTERM of its second task. Returns the step of the only checkpoint."""
+        tasks[1].kill(signal.SIGTERM)
+        self.await_end(tasks, 143)
+        for worker in workers:
+            worker.kill(signal.SIGTERM)
+        self.await_end(workers, 143)
+        (checkpoint,) = (self.folder / run).glob("ckpt-????????")
+        return int(checkpoint.name[5:])
 
     def test_tasks_killed_in_turn(self):
-        config = self.write_config(steps=STEPS)
+        config = self.write_config(steps=1000000)
         tasks = [self.task("killed", config, index, f"killed.{index}.0.log") for index in (0, 1)]
         workers = self.workers("killed")
         servers = list(tasks)
@@ -51,29 +58,25 @@ class MultiHost(ClusterTest):
             tasks[index].wait()
             tasks[index] = self.task("killed", config, index, f"killed.{index}.{number}.log")
             servers.append(tasks[index])
-        self.await_end([*workers, *tasks])
+        self.assertIsNotNone(self.await_applied("killed", self.applied("killed") + 10, patience=60), self.logs())
+        steps = self.drain("killed", tasks, workers)
         text = "".join(server.text() for server in servers)
         # A kill may undo the step in flight, which one of the two tasks has applied, but no step that both have.
-        self.assertLessEqual({int(steps) for steps in re.findall(r"(\d+) steps (?:back|rolled back)", text)}, {1})
+        self.assertLessEqual({int(count) for count in re.findall(r"(\d+) steps (?:back|rolled back)", text)}, {1})
         self.assertNotIn("from the checkpoint", text)
-        shards = self.shards(STEPS, "killed")
+        shards = self.shards(steps, "killed")
         self.assertEqual(len(shards), 2)
-        self.assertEqual(shards, self.straight(config))
+        self.assertEqual(shards, self.straight(steps))
 
     def test_sigterm_of_the_second_task_drains_the_job(self):
         config = self.write_config(steps=1000000)
         tasks = [self.task("run", config, index) for index in (0, 1)]
         workers = self.workers("run")
         self.assertIsNotNone(self.await_applied("run", 10, patience=60), self.logs())
-        tasks[1].kill(signal.SIGTERM)
-        self.await_end(tasks, 143)
-        for worker in workers:
-            worker.kill(signal.SIGTERM)
-        self.await_end(workers, 143)
-        (checkpoint,) = (self.folder / "run").glob("ckpt-????????")
-        self.assertGreaterEqual(int(checkpoint.name[5:]), 10)
-        self.assertEqual(len(list(checkpoint.glob("shard-*-of-00002.safetensors"))), 2)
+        steps = self.drain("run", tasks, workers)
+        self.assertGreaterEqual(steps, 10)
+        self.assertEqual(len(self.shards(steps)), 2)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

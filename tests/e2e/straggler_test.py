@@ -3,8 +3,8 @@
 By default the clone is stopped as briefly as these checks allow; with PUSHPULL_TEST_FULL=1 it is stopped for 30 s.
 """
 import time
-import unittest
 
+from harness import main
 from operators import FULL, OperatorTest, clone_of
 
 NAMED_WITHIN_S = 5  # until the server, the worker and psctl have named the stopped clone
@@ -89,4 +89,4 @@ class Straggler(OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -7,9 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-import unittest
 
-from harness import ROOT, EndToEndTest
+from harness import ROOT, EndToEndTest, main
 from processes import children
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
@@ -111,6 +110,14 @@ class Rotation(TlsTest):
             self.assertLess(time.monotonic(), deadline, server.text())
             time.sleep(0.1)
 
+    def await_lines(self, process, words, count):
+        """Waits until the words are in the log so many times."""
+        deadline = time.monotonic() + 120
+        while process.text().count(words) < count:
+            self.assertIsNone(process.popen.poll(), process.text())
+            self.assertLess(time.monotonic(), deadline, process.text())
+            time.sleep(0.1)
+
     def secrets(self):
         """Returns every base64 line of every present key. No log contains such a line by chance."""
         lines = set()
@@ -138,12 +145,12 @@ class Rotation(TlsTest):
 
         # First the new authority is added, then the certificates are replaced, then the old authority is removed.
         self.make_certs("--new_authority")
-        time.sleep(2.5)
+        time.sleep(2.5)  # nothing tells that gRPC, which looks every second, has read ca.pem
         self.make_certs(*parts)
         secrets |= self.secrets()
         for server in servers:
             server.wait_for("TLS certificate replaced: spiffe://pushpull/e2e/ps")
-        time.sleep(1.5)
+        self.await_lines(worker, "TLS certificate replaced: spiffe://pushpull/e2e/worker/0-2", 3)  # one of each clone
         self.make_certs("--forget_old_authority")
         time.sleep(2.5)
         self.await_step(servers[0], self.step() + 20)
@@ -186,4 +193,4 @@ class Rotation(TlsTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from harness import PATIENCE_S, ROOT, EndToEndTest
+from harness import PATIENCE_S, ROOT, EndToEndTest, main
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import merge_traces  # pylint: disable=wrong-import-position
@@ -125,7 +125,6 @@ class Traces(EndToEndTest):
         self.assertEqual(len(offsets), 2, worker.text())
         for offset, bound in offsets:
             self.assertLessEqual(abs(float(offset)), float(bound))
-            self.assertLess(abs(float(offset)), 1000.0)
 
         merged = self.folder / "all.json"
         subprocess.run([sys.executable, ROOT / "scripts" / "merge_traces.py", self.folder / "server.json",
@@ -175,13 +174,12 @@ class Traces(EndToEndTest):
         offset, bound = re.search(r"the clock of ps task 0 is ahead by (-?[\d.]+) us, known to within ([\d.]+)",
                                   servers[1].text()).groups()
         self.assertLessEqual(abs(float(offset)), float(bound))
-        self.assertLess(abs(float(offset)), 1000.0)
         of_tasks = [Trace(self.load(f"task{task}.json")) for task in (0, 1)]
         for step in range(1, 6):
             (wait,) = of_tasks[0].called("wait", step=step)
             for trace in of_tasks:
                 (apply,) = trace.called("apply", step=step)
-                self.assertLessEqual(end(wait), apply["ts"] + TOLERANCE_US)
+                self.assertLessEqual(end(wait), apply["ts"] + TOLERANCE_US + float(bound))
 
     def test_trace_path_that_cannot_be_written_is_refused(self):
         config = self.write_config()
@@ -201,4 +199,4 @@ class Traces(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

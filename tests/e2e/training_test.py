@@ -2,16 +2,21 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
-import unittest
 
-from harness import ADAM, ROOT, SYNTHETIC, EndToEndTest
+from harness import ADAM, PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, main
+from state_files import applied_version
+from watch_client import free_port
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "e2e" / "hostile")]
+import http2  # pylint: disable=wrong-import-position
 import plot_events  # pylint: disable=wrong-import-position
+
+SERVING = 1  # grpc.health.v1.HealthCheckResponse
 
 
 class Training(EndToEndTest):
@@ -139,6 +144,47 @@ class Training(EndToEndTest):
         self.assertEqual(server.wait(), 0, server.text())
         self.assertIn("step 5", server.text())
 
+    def version_served(self, log, config, *flags):
+        """Starts a server and kills it once it serves. Returns the version that it begins with."""
+        server = self.start_server(config, "run", *flags, log=log)
+        server.wait_for("serving version")
+        server.kill()
+        server.wait()
+        return int(re.search(r"serving version (\d+) ", server.text())[1])
+
+    def test_from_checkpoint_goes_back_to_the_newest_or_to_a_step(self):
+        for steps in (5, 10):
+            self.train(self.write_config(steps=steps), clones=1)
+        config = self.write_config(steps=100000)
+        server = self.start_server(config, log="endless.ps.log")
+        worker = self.start_worker("run", 1)
+        deadline = time.monotonic() + PATIENCE_S
+        while applied_version(self.folder / "run.state", 1) < 13:
+            self.assertLess(time.monotonic(), deadline, server.text() + worker.text())
+            time.sleep(0.05)
+        server.end()
+        worker.end()
+        refused = self.start_server(config, "run", "--from_checkpoint=x", log="refused.log")
+        self.assertEqual(refused.wait(), 64, refused.text())
+        self.assertIn("--from_checkpoint=x", refused.text())
+        self.assertGreaterEqual(self.version_served("mapped.log", config), 13)
+        self.assertEqual(self.version_served("newest.log", config, "--from_checkpoint"), 10)
+        self.assertEqual(self.version_served("step.log", config, "--from_checkpoint=5"), 5)
+        self.assertTrue((self.folder / "run" / "ckpt-00000010.given-up").is_dir())
+        self.assertFalse((self.folder / "run" / "ckpt-00000010").exists())
+
+    def test_the_health_service_of_a_server_that_serves(self):
+        port = free_port()
+        server = self.start_server(self.write_config(), "run", f"--health_port={port}")
+        server.wait_for("serving version")
+        connection = http2.Connection(("127.0.0.1", port))
+        self.addCleanup(connection.close)
+        deadline = time.monotonic() + PATIENCE_S
+        reply = connection.call("/grpc.health.v1.Health/Check", b"")
+        while http2.fields(reply) != {1: [SERVING]}:  # the log tells it a moment before the service does
+            self.assertLess(time.monotonic(), deadline, reply)
+            reply = connection.call("/grpc.health.v1.Health/Check", b"")
+
     def test_server_that_stays_after_the_end_rests(self):
         config = self.write_config(steps=5)
         server = self.start_server(config, "run", "--exit_when_done=false")
@@ -158,4 +204,4 @@ class Training(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,5 +1,6 @@
 """--metrics_port while a job trains: the metrics, the status page's data, and the alerts and dashboard of deploy/."""
 import json
+import re
 import shutil
 import signal
 import socket
@@ -10,7 +11,7 @@ import unittest
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import ROOT, SYNTHETIC, EndToEndTest
+from harness import ROOT, SYNTHETIC, EndToEndTest, main
 from watch_client import await_status, fetch, free_port
 
 sys.path.insert(0, str(ROOT / "tests" / "testkit"))
@@ -195,6 +196,17 @@ class Monitoring(EndToEndTest):
         self.assertEqual(server.wait(), 64)
 
 
+class Alerts(unittest.TestCase):
+
+    def test_a_server_without_a_step_is_reported_once_it_has_been_scraped_for_as_long_as_changes_looks_back(self):
+        text = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+        expression = re.search(r"- alert: PushpullNoStep\n +expr: (.+)\n", text)[1]
+        without_step, scraped_before, not_done = expression.split(" and ")
+        window = re.fullmatch(r"changes\(ps_global_step\[(\w+)\]\) == 0", without_step)[1]
+        self.assertEqual(scraped_before, f"ps_global_step offset {window} >= 0")
+        self.assertEqual(not_done, "ps_training_done == 0")
+
+
 class Parser(unittest.TestCase):
     """Tests of the strict reader of PromQL."""
 
@@ -208,4 +220,4 @@ class Parser(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

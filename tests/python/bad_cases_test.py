@@ -5,12 +5,11 @@ import re
 import signal
 import subprocess
 import time
-import unittest
 from unittest import mock
 
 import numpy
 
-from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text
+from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text, main
 
 import pushpull
 
@@ -156,12 +155,28 @@ class BadCases(PythonJobTest):
 
     def test_new_connection_of_a_clone_takes_the_place_of_the_old_one(self):
         server = self.serve(steps=100000)
-        first, second = self.trainer(server.connect(0)), self.trainer(server.connect(0))
+        variables = make_variables()
+        before = {name: values.copy() for name, values in variables.items()}
+        first, second = self.trainer(server.connect(0)), self.trainer(server.connect(0), variables)
         next(first.batches(40))
-        for batch in second.batches(40):
-            second.push({}, samples=len(batch), loss=1.0)
-            if batch.position == 2:
-                break
+
+        def train_to(position):
+            for batch in second.batches(40):
+                second.push({}, samples=len(batch), loss=1.0)
+                if batch.position >= position:
+                    return
+
+        train_to(2)
+        # The old one computes in vain until it hears of the new one.
+        deadline = time.monotonic() + PATIENCE_S
+        ones = {name: numpy.ones_like(values) for name, values in variables.items()}
+        with self.assertRaisesRegex(pushpull.EvictedError, "is process 1 of this clone, but .* started process 2"):
+            while time.monotonic() < deadline:
+                first.push(ones, samples=1, loss=1.0)
+                next(first.batches(40))
+        train_to(5)
+        for name, values in variables.items():
+            numpy.testing.assert_array_equal(values, before[name], name)
 
     def test_not_a_number_stops_the_job_or_is_skipped(self):
         for policy in ("STOP", "SKIP"):
@@ -290,7 +305,9 @@ class BadCases(PythonJobTest):
     def test_local_server_that_is_killed_is_noticed_at_once(self):
         server = self.serve(steps=100000)
         result = self.in_thread(self.slow_training, self.trainer(server))
+        deadline = time.monotonic() + PATIENCE_S
         while "clone 0 (" not in server.log():
+            self.assertLess(time.monotonic(), deadline, "clone 0 has not registered:\n" + server.log())
             time.sleep(0.05)
         os.kill(server.pid, signal.SIGKILL)
         killed = time.monotonic()
@@ -339,4 +356,4 @@ class BadCases(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

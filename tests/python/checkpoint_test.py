@@ -4,11 +4,10 @@ import hashlib
 import shutil
 import struct
 import threading
-import unittest
 
 import numpy
 
-from support import TESTS, EndToEndTest
+from support import TESTS, EndToEndTest, main
 
 from harness import read_safetensors
 import pushpull
@@ -124,4 +123,4 @@ class Checkpoints(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -4,7 +4,7 @@ import unittest
 
 import numpy
 
-from support import EXAMPLES, PythonJobTest, load_example, write_idx
+from support import EXAMPLES, PythonJobTest, load_example, main, write_idx
 
 import pushpull
 
@@ -143,4 +143,4 @@ def write_voc(folder, count):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

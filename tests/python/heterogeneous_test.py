@@ -1,9 +1,8 @@
 """C++ clones and Python clones train the same network in one job."""
 import re
 import shutil
-import unittest
 
-from support import EXAMPLES, PythonJobTest, TESTS, load_example, skip_without_torch, write_idx
+from support import EXAMPLES, PythonJobTest, TESTS, load_example, main, skip_without_torch, write_idx
 
 skip_without_torch()
 
@@ -176,4 +175,4 @@ class HeterogeneousJob(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -4,7 +4,7 @@ import unittest
 
 import numpy
 
-from support import FULL, MOMENTUM, PythonJobTest
+from support import FULL, MOMENTUM, PythonJobTest, main
 
 import pushpull
 from programs import perceptron
@@ -136,4 +136,4 @@ class TorchLocalSteps(RoundsTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -10,7 +10,7 @@ import sys
 import unittest
 from unittest import mock
 
-from support import TESTS, EndToEndTest, environment
+from support import TESTS, EndToEndTest, environment, main
 
 import pushpull
 from pushpull import _library, doctor
@@ -128,4 +128,4 @@ class Package(EndToEndTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

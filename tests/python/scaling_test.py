@@ -5,11 +5,10 @@ PUSHPULL_TEST_FULL=1 makes the runs longer and kills the server more often.
 import random
 import re
 import time
-import unittest
 
 import numpy
 
-from support import FULL, PROGRAMS, EndToEndTest, PythonJobTest, ServerKeptAlive
+from support import FULL, PROGRAMS, EndToEndTest, PythonJobTest, ServerKeptAlive, main
 from operators import OperatorTest, clone_of
 
 BATCH = 31
@@ -144,4 +143,4 @@ class Scaling(PythonJobTest, OperatorTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

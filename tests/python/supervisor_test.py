@@ -4,9 +4,8 @@ import pathlib
 import signal
 import sys
 import time
-import unittest
 
-from support import MOMENTUM, PROGRAMS, Process, PythonJobTest, clone_processes, environment
+from support import MOMENTUM, PROGRAMS, Process, PythonJobTest, clone_processes, environment, main
 
 import pushpull
 
@@ -175,4 +174,4 @@ class Supervisor(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

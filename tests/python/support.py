@@ -16,7 +16,7 @@ import time
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS / "e2e")]
 
-from harness import EndToEndTest  # noqa: E402  pylint: disable=wrong-import-position
+from harness import EndToEndTest, main  # noqa: E402,F401  pylint: disable=unused-import,wrong-import-position
 from processes import BIN, PATIENCE_S, Process  # noqa: E402  pylint: disable=wrong-import-position
 import numpy  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull  # noqa: E402  pylint: disable=wrong-import-position

@@ -2,9 +2,8 @@
 import random
 import re
 import time
-import unittest
 
-from support import PythonJobTest, ServerKeptAlive, clone_processes, config_text, kill, skip_without_torch
+from support import PythonJobTest, ServerKeptAlive, clone_processes, config_text, kill, main, skip_without_torch
 
 skip_without_torch()
 
@@ -116,4 +115,4 @@ class TorchAsynchronous(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

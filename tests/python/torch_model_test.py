@@ -1,8 +1,7 @@
 """What a PyTorch model may contain, and what goes wrong with one, in one process with a LocalServer."""
 import types
-import unittest
 
-from support import PythonJobTest, config_text, skip_without_torch
+from support import PythonJobTest, config_text, main, skip_without_torch
 
 skip_without_torch()
 
@@ -320,4 +319,4 @@ class Model(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

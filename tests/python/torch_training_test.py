@@ -1,8 +1,7 @@
 """PyTorch clones train: the result does not depend on their number, on kills or on the processes that load data."""
 import os
-import unittest
 
-from support import FULL, PythonJobTest, skip_without_torch
+from support import FULL, PythonJobTest, main, skip_without_torch
 
 skip_without_torch()
 
@@ -104,4 +103,4 @@ class TorchTraining(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,11 +1,10 @@
 """Python clones train on plain arrays: the result does not depend on their number, on kills or on the ps tasks."""
 import os
 import re
-import unittest
 
 import numpy
 
-from support import FULL, PythonJobTest
+from support import FULL, PythonJobTest, main
 
 import pushpull
 from programs import perceptron
@@ -95,4 +94,4 @@ class Training(PythonJobTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

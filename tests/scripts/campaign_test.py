@@ -22,6 +22,7 @@ import fault_shim
 import oracle
 import switch
 from faults import data
+from harness import main
 from job import Job, Shape
 from oracle import Floor, Violation
 from table import Table
@@ -260,10 +261,28 @@ class Reports(Scratch):
 
         self.assertIn("--mode=async: these kinds have no async jobs: disk_calls, soak\n",
                       output("--mode=async", "--only=disk_calls,kill,soak", code=64))
-        table = output("--mode=async", code=0)
+        table = output("--mode=async", code=campaign.INCOMPLETE)
         self.assertRegex(table, r"two_servers +0 +0 +skipped: has no async jobs")
         self.assertRegex(table, r"kill +0 +0 +not run")
-        self.assertNotIn("jobs", output("--mode=sync", code=0))
+        self.assertIn("no fault was injected by data, kill, ", table)
+        self.assertNotIn("jobs", output("--mode=sync", code=campaign.INCOMPLETE))
+
+    def test_every_kind_has_a_run_with_a_fault_even_after_the_deadline(self):
+        """Here no run finds an opportunity for a fault before the deadline."""
+        class Late(engine.Fault):
+
+            def __init__(self, name):
+                self.NAME = name  # pylint: disable=invalid-name
+
+            def run(self, run):
+                while run.fault_due():
+                    run.injected("late")
+
+        for every_kind in (False, True):
+            late = campaign.Campaign(self.folder, seed=1, minutes=0, repeats=False, every_kind=every_kind)
+            late.run_until_deadline({name: Late(name) for name in ("one", "two")}, 0)
+            counts = {name: (kind.runs, kind.injected()) for name, kind in late.table.kinds.items()}
+            self.assertEqual(counts, {"one": (1, 1), "two": (1, 1)} if every_kind else {})
 
 
 def tcp_frame(payload):
@@ -415,4 +434,4 @@ class ShimTest(Scratch):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

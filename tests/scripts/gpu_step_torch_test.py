@@ -20,7 +20,9 @@ except ImportError:
     print("skipped: no PyTorch for", sys.executable)
     sys.exit(SKIPPED)
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 from mobilenet_v2_torch import uniform  # noqa: E402  pylint: disable=wrong-import-position
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 # The cases of tests/reference. Each image needs the same number of objects here, so one object is listed twice.
 CLASSIFIER = dict(net="mobilenet_v2", golden="mobilenet_v2_035_rgb32", width=0.35, size=32, classes=10, batch=4)
@@ -161,4 +163,4 @@ class GpuStepTorch(unittest.TestCase):
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    unittest.main()
+    main()

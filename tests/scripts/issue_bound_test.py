@@ -16,8 +16,10 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/gpu"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 import issue_bound  # noqa: E402
 import sass_machine  # noqa: E402
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 BIN = pathlib.Path()
 BEGIN = 0x210  # of the parameters
@@ -295,4 +297,4 @@ class IssueBound(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1))
-    unittest.main()
+    main()

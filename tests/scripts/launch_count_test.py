@@ -10,7 +10,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/gpu"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 import issue_bound  # noqa: E402
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 BIN = pathlib.Path()
 # What the networks need now. A number that rises needs a reason here. Since version 10 (kernels/cuda/NOTES.md) two kernels
@@ -32,4 +34,4 @@ class LaunchCountTest(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1))
-    unittest.main()
+    main()

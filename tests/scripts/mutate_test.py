@@ -9,7 +9,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 from mutants import mutants_of  # pylint: disable=wrong-import-position
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 SOURCE = """// Whether a number has one digit: a < b && c.
 #include "common/digit.h"
@@ -159,4 +161,4 @@ class TinyProject(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

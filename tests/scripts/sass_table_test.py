@@ -9,7 +9,9 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu/sass_table.py"
 sys.path.insert(0, str(SCRIPT.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 import sass_table  # noqa: E402
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 KERNEL = "_ZN8pushpull4cuda12_GLOBAL__N_19AddKernelILi64ELNS0_6AccessE1EEEvPf"
 CUOBJDUMP = f"""#!/usr/bin/env bash
@@ -135,4 +137,4 @@ class SassTableTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

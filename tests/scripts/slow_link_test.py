@@ -10,8 +10,10 @@ import unittest
 
 SCRIPT = pathlib.Path(sys.argv.pop(1)) / "scripts" / "bench" / "slow_link.py"
 sys.path.insert(0, str(SCRIPT.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
 
 import slow_link  # pylint: disable=wrong-import-position
+from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 SEND = """
 import socket
@@ -95,4 +97,4 @@ class Links(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -194,6 +194,7 @@ TEST(Safetensors, MutatedHeadersAreSafe) {
       R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
   const std::string alphabet = "{}[]\":,0123456789-.eEaFdtsn \\u\x01\x80";
   CounterRandom random(5, 6);
+  int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string json = good;
     for (uint64_t n = random.NextBelow(4) + 1; n > 0; --n) {
@@ -209,10 +210,12 @@ TEST(Safetensors, MutatedHeadersAreSafe) {
     }
     const auto header = ParseSafetensorsHeader(json, 16);
     if (!header.ok()) continue;
+    ++accepted;
     int64_t total = 0;
     for (const SafetensorsTensor& tensor : header->tensors) total += tensor.size_bytes();
     EXPECT_EQ(total, 16) << json;
   }
+  EXPECT_GE(accepted, 100) << "harmless edits, such as another letter in a name, are accepted";
 }
 
 }  // namespace

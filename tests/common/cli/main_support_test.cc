@@ -87,9 +87,11 @@ TEST(ExitCodesTest, StatusesMapToTheDocumentedExitCodes) {
   EXPECT_EQ(ExitCodeOf(absl::FailedPreconditionError("x")), 65);
   EXPECT_EQ(ExitCodeOf(absl::NotFoundError("x")), 66);
   EXPECT_EQ(ExitCodeOf(absl::InternalError("x")), 70);
+  EXPECT_EQ(ExitCodeOf(absl::UnknownError("x")), 70);
   EXPECT_EQ(ExitCodeOf(absl::CancelledError("x")), 143);
   EXPECT_EQ(ExitCodeOf(absl::UnavailableError("x")), 200);
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("x")), 200);
+  EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), 200);
   EXPECT_EQ(ExitCodeOf(WithExitCode(absl::CancelledError("x"), kExitBadInput)), 65);
 }
 

@@ -118,6 +118,7 @@ TEST(ExpandNodeListTest, ExpansionUndoesCompression) {
 TEST(ExpandNodeListTest, DamagedListsNeverCrash) {
   std::mt19937 random(7);
   constexpr char kBytes[] = "[],-019az(x) \t\n\xff";
+  int accepted = 0;
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     std::string text = RandomList(seed).text();
     for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
@@ -130,9 +131,11 @@ TEST(ExpandNodeListTest, DamagedListsNeverCrash) {
     }
     const auto hosts = ExpandNodeList(text);
     if (!hosts.ok()) continue;
+    ++accepted;
     ASSERT_LE(hosts->size(), kMaxSlurmNodes);
     for (const std::string& host : *hosts) ASSERT_FALSE(host.empty()) << text;
   }
+  EXPECT_GE(accepted, 100) << "harmless edits, such as another letter in a name, are accepted";
 }
 
 TEST(ExpandTasksPerNodeTest, ExpandsExamples) {

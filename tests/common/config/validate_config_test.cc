@@ -1,5 +1,7 @@
 #include "common/config/validate_config.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -386,7 +388,7 @@ TEST(ValidateConfigTest, ExplainsPlaceholdersAndRemotePaths) {
 }
 
 TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
-  const std::string dir = absl::StrCat(testing::TempDir(), "/validate_config_inputs");
+  const std::string dir = absl::StrCat(testing::TempDir(), "/validate_config_inputs_", getpid());
   std::filesystem::create_directories(dir);
   std::ofstream(absl::StrCat(dir, "/images")) << "x";
   auto config = Good(
@@ -407,6 +409,7 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
             absl::StatusCode::kInvalidArgument);
   config = Good("train_input_reader { image_folder_input_reader { path: 'images' } }");
   EXPECT_THAT(Problems(config, context), HasSubstr("expected a folder, got"));
+  std::filesystem::remove_all(dir);
 }
 
 TEST(ValidateConfigTest, LimitsTrainingByStepsOrEpochs) {

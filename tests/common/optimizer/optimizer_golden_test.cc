@@ -1,8 +1,10 @@
 // Compares five steps of one weight, a 1 x 1 matrix, with the values that
 // tests/reference/optimizer_golden.py computes.
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "tests/common/optimizer/optimizer_test_util.h"
@@ -16,12 +18,12 @@ struct Golden {
   double weight, first_slot, second_slot, ema;
 };
 
-// `rest`: fields of train_config besides the optimizer.
+// `rest`: fields of train_config besides the optimizer. `shape`: of the weight, with one element.
 void ExpectGolden(const std::string& optimizer_text, const std::vector<Golden>& golden,
-                  const std::string& rest = "") {
+                  const std::string& rest = "", const std::vector<int64_t>& shape = {1, 1}) {
   const OptimizerSpec optimizer =
       MakeOptimizer("optimizer { moving_average_decay: 0.75 " + optimizer_text + " } " + rest);
-  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", {1, 1})});
+  const VariableLayout layout = *VariableLayout::Create({MakeVariable("w", shape)});
   const Sharding sharding(layout.total_elements(), 1);
   ThreadPool pool(1);
   const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
@@ -153,26 +155,41 @@ TEST(OptimizerGoldenTest, Adagrad) {
        {1.38562445315, 5.453125, 0, 1.42206942502}});
 }
 
+// The numbers of AdamW and LAMB. Without a field that says so, both treat a vector differently from
+// a matrix: it has no weight decay, and LAMB scales its step by no ratio.
+constexpr char kNumbers[] =
+    "beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
+    "learning_rate { constant_learning_rate { learning_rate: 0.1 } }";
+
+const std::vector<Golden> kAdamWGolden = {
+    {1.3825, 0.125, 0.03125, 1.470625},
+    {1.33399473138, 0.03125, 0.03515625, 1.43646743285},
+    {1.27913735468, 0.0546875, 0.03271484375, 1.39713491331},
+    {1.18410874443, 0.541015625, 0.528625488281, 1.34387837109},
+    {1.13781124008, 0.15576171875, 0.587547302246, 1.29236158833}};
+
 TEST(OptimizerGoldenTest, AdamW) {
-  ExpectGolden(
-      "adamw_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
-      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
-      {{1.3825, 0.125, 0.03125, 1.470625},
-       {1.33399473138, 0.03125, 0.03515625, 1.43646743285},
-       {1.27913735468, 0.0546875, 0.03271484375, 1.39713491331},
-       {1.18410874443, 0.541015625, 0.528625488281, 1.34387837109},
-       {1.13781124008, 0.15576171875, 0.587547302246, 1.29236158833}});
+  ExpectGolden(absl::StrCat("adamw_optimizer { ", kNumbers, " }"), kAdamWGolden);
 }
 
+TEST(OptimizerGoldenTest, AdamWDecaysVectorsIfTheConfigSaysSo) {
+  ExpectGolden(absl::StrCat("adamw_optimizer { decay_all_variables: true ", kNumbers, " }"),
+               kAdamWGolden, "", {1});
+}
+
+const std::vector<Golden> kLambGolden = {{1.35, 0.125, 0.03125, 1.4625},
+                                         {1.215, 0.03125, 0.03515625, 1.400625},
+                                         {1.0935, 0.0546875, 0.03271484375, 1.32384375},
+                                         {0.98415, 0.541015625, 0.528625488281, 1.2389203125},
+                                         {0.885735, 0.15576171875, 0.587547302246, 1.15062398437}};
+
 TEST(OptimizerGoldenTest, Lamb) {
-  ExpectGolden(
-      "lamb_optimizer { beta1: 0.75 beta2: 0.875 epsilon: 0.125 weight_decay: 0.25 "
-      "learning_rate { constant_learning_rate { learning_rate: 0.1 } } }",
-      {{1.35, 0.125, 0.03125, 1.4625},
-       {1.215, 0.03125, 0.03515625, 1.400625},
-       {1.0935, 0.0546875, 0.03271484375, 1.32384375},
-       {0.98415, 0.541015625, 0.528625488281, 1.2389203125},
-       {0.885735, 0.15576171875, 0.587547302246, 1.15062398437}});
+  ExpectGolden(absl::StrCat("lamb_optimizer { ", kNumbers, " }"), kLambGolden);
+}
+
+TEST(OptimizerGoldenTest, LambAdaptsVectorsIfTheConfigSaysSo) {
+  ExpectGolden(absl::StrCat("lamb_optimizer { adapt_all_variables: true ", kNumbers, " }"),
+               kLambGolden, "", {1});
 }
 
 }  // namespace

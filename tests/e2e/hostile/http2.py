@@ -89,9 +89,9 @@ def literal(name, value):
 
 
 def request_headers(method, extra=()):
-    """Returns the header block of a call of the parameter server."""
+    """Returns the header block of a call. method: of the parameter server, or of any service as "/SERVICE/METHOD"."""
     block = literal(b":method", b"POST") + literal(b":scheme", b"http")
-    block += literal(b":path", b"/ps.ParameterServer/" + method.encode())
+    block += literal(b":path", (method if method.startswith("/") else "/ps.ParameterServer/" + method).encode())
     block += literal(b":authority", b"localhost") + literal(b"te", b"trailers")
     block += literal(b"content-type", b"application/grpc")
     for name, value in extra:

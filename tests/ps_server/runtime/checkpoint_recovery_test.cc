@@ -7,9 +7,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
@@ -97,6 +101,36 @@ TEST(CheckpointRecoveryTest, TheLastCheckpointRecordsThatTrainingIsDone) {
   const auto before = ReadManifest(server.files(), server.train_dir(), (*steps)[0]);
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_FALSE(before->training_done);
+}
+
+// The run began almost two hours ago. Its first checkpoint was saved 1.5 hours after its begin, so
+// it is the first one of the second hour; the next one, saved after 1.8 hours, is not.
+TEST(CheckpointRecoveryTest, KeepsOneCheckpointOfEachPeriodOfHours) {
+  TestFolder folder;
+  TestServerOptions options;
+  const double begin = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - 1.95 * 3600;
+  double hours = 1.5;
+  for (const uint64_t step : {10, 15}) {
+    options.train_config = absl::StrCat("num_steps: ", step);
+    TestServer server(folder, options);
+    ASSERT_TRUE(TrainToTheEnd(&server).ok());
+    auto manifest = ReadManifest(server.files(), server.train_dir(), step);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    manifest->run_started_unix = begin;
+    manifest->saved_unix = begin + hours * 3600;
+    hours += 0.3;
+    ASSERT_TRUE(WriteFileAtomically(
+                    server.files(),
+                    absl::StrCat(server.train_dir(), "/", CheckpointName(step), "/", kManifestFile),
+                    SerializeManifest(*manifest))
+                    .ok());
+  }
+  options.train_config = "num_steps: 20 max_to_keep: 1 keep_checkpoint_every_n_hours: 1";
+  TestServer server(folder, options);
+  ASSERT_TRUE(TrainToTheEnd(&server).ok());
+  const auto steps = ListCheckpoints(server.files(), server.train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ(*steps, (std::vector<uint64_t>{10, 20}));
 }
 
 TEST(CheckpointRecoveryTest, MappedStateKeepsEveryStepAndCheckpointsRollBack) {

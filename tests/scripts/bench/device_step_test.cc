@@ -1,5 +1,7 @@
 #include "scripts/bench/step/device_step.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -128,7 +130,8 @@ TEST_P(DeviceStepTest, FirstLossesMatchPytorch) {
   const absl::StatusOr<std::vector<double>> losses =
       FirstLosses(network_, descent, kSteps, step.get());
   ASSERT_TRUE(losses.ok()) << losses.status();
-  const std::string path = ::testing::TempDir() + "/gpu_step_start_" + GetParam() + ".bin";
+  const std::string path = ::testing::TempDir() + "/gpu_step_start_" + GetParam() + "_" +
+                           std::to_string(getpid()) + ".bin";
   ASSERT_TRUE(WriteStart(network_, descent, batch_, path).ok());
   const absl::StatusOr<nlohmann::json> answer = (*torch)->Ask(
       "losses " + GetParam() + " " + std::to_string(kSteps) + " " + path, absl::Minutes(2));

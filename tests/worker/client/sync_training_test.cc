@@ -73,14 +73,16 @@ TEST(SyncTrainingTest, SendingBfloat16EqualsRoundingTheGradient) {
   }
 }
 
-// Drops and duplicates messages by a formula of client, method and number.
-FaultHook Trouble(uint64_t seed, double rate) {
-  return [seed, rate](const MessageInfo& message) {
+// Drops and duplicates messages by a formula of client, method and number. Counts them in *faults,
+// which must outlive the hook.
+FaultHook Trouble(uint64_t seed, double rate, std::atomic<int>* faults) {
+  return [seed, rate, faults](const MessageInfo& message) {
     CounterRandom random(seed, message.sequence * 16 + message.method.size());
     CallFault fault;
     fault.drop_request = random.NextFloat() < rate;
     fault.drop_reply = random.NextFloat() < rate;
     fault.duplicates = random.NextFloat() < rate ? 1 : 0;
+    if (fault.drop_request || fault.drop_reply || fault.duplicates > 0) ++*faults;
     return fault;
   };
 }
@@ -90,8 +92,10 @@ TEST(SyncTrainingTest, LostAndDuplicatedMessagesChangeNothing) {
   ASSERT_FALSE(calm.empty());
   for (int tasks : {1, 2}) {
     TestCloneOptions clones;
-    clones.hook = Trouble(11 + tasks, 0.08);
+    std::atomic<int> faults = 0;
+    clones.hook = Trouble(11 + tasks, 0.08, &faults);
     EXPECT_EQ(TrainedState(2, {.tasks = tasks}, clones), calm) << tasks << " tasks";
+    EXPECT_GT(faults.load(), 0);
   }
 }
 

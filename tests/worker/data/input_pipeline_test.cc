@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -353,8 +355,12 @@ TEST(InputPipelineTest, PeeksAtTheNextBatchOnceItIsReady) {
   for (int64_t step = 0; step < 4; ++step) {
     for (const int replica : {0, 1}) {
       const InputBatch* const given = *pipeline->Next(step, replica);
+      const absl::Time deadline = absl::Now() + absl::Minutes(1);
       const InputBatch* next = nullptr;
-      while ((next = pipeline->PeekNext()) == nullptr) absl::SleepFor(absl::Milliseconds(1));
+      while ((next = pipeline->PeekNext()) == nullptr) {
+        ASSERT_LT(absl::Now(), deadline) << "no batch after that of step " << step << " is ready";
+        absl::SleepFor(absl::Milliseconds(1));
+      }
       ExpectBatch(*source, sampler, options, step, replica, given);
       ExpectBatch(*source, sampler, options, step + replica, 1 - replica, next);
       EXPECT_EQ(pipeline->PeekNext(), next);

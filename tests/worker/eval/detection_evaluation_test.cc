@@ -151,6 +151,32 @@ TEST_F(DetectionEvaluationTest, BiasCorrectionReachesTheBackboneOnlyWithTheOverr
   EXPECT_EQ(share(), 0.0);
 }
 
+TEST_F(DetectionEvaluationTest, ReportsCocoMetricsOfEachClassIfTheConfigSaysSo) {
+  for (const bool per_category : {false, true}) {
+    config::TrainEvalPipelineConfig config = MakeConfig("metrics_set: 'coco_detection_metrics'");
+    config.mutable_eval_config()->set_include_metrics_per_category(per_category);
+    const auto report = Evaluate(config);
+    ASSERT_TRUE(report.ok()) << report.status();
+    std::set<std::string> tags;
+    for (const ScalarSummary& scalar : report->scalars) tags.insert(scalar.tag);
+    EXPECT_EQ(tags.count("DetectionBoxes_PerformanceByCategory/mAP/disc"), per_category ? 1 : 0);
+  }
+}
+
+TEST_F(DetectionEvaluationTest, DrawsAsManyDetectionsAsTheConfigSays) {
+  const auto drawn = [this](const std::string& eval) {
+    const auto report = Evaluate(MakeConfig(eval));
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->images[0].png : "";
+  };
+  const auto none = drawn("min_score_threshold: 1 max_num_boxes_to_visualize: 100");
+  const auto one = drawn("min_score_threshold: 0 max_num_boxes_to_visualize: 1");
+  const auto all = drawn("min_score_threshold: 0 max_num_boxes_to_visualize: 100");
+  EXPECT_NE(one, none);
+  EXPECT_NE(all, none);
+  EXPECT_NE(all, one);
+}
+
 // No class reaches the score threshold, so the report has to explain an mAP of 0.
 TEST_F(DetectionEvaluationTest, ExplainsAnMapOfZero) {
   config::TrainEvalPipelineConfig config = MakeConfig();

@@ -2,6 +2,8 @@
 // times that the test makes up.
 #include "kernels/cuda/vendor/convolution_choice.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -170,8 +172,7 @@ TEST_F(ConvolutionChoiceTest, TheWorkspaceIsEnoughForOurKernelsToo) {
 }
 
 TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
-  const std::string folder = testing::TempDir() + "/choices";
-  std::filesystem::remove_all(folder);
+  const std::string folder = testing::TempDir() + "/choices_" + std::to_string(getpid());
   const std::string path = folder + "/new/gpu_choices";
   UseFile(path);
   EXPECT_EQ(ProductsUsed(), 3);
@@ -192,6 +193,7 @@ TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
   UseFile(path);
   EXPECT_EQ(ProductsUsed(), 0);
   EXPECT_EQ(measured_, 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ConvolutionChoiceTest, UsesOurKernelsIfThereIsNoMemoryToTry) {

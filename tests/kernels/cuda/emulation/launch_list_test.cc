@@ -1,5 +1,7 @@
 #include "kernels/cuda/emulation/launch_list.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -42,7 +44,7 @@ class LaunchListTest : public testing::Test {
     return lines;
   }
 
-  const std::string path_ = testing::TempDir() + "launch_list_test";
+  const std::string path_ = testing::TempDir() + "launch_list_" + std::to_string(getpid());
   Queue queue_;
   int calls_ = 0;
 };

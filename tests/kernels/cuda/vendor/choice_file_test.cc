@@ -1,5 +1,7 @@
 #include "kernels/cuda/vendor/choice_file.h"
 
+#include <unistd.h>
+
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,9 +68,8 @@ TEST(ChoiceFileTest, AChoiceHoldsForTheProcessIfTheFileCannotBeWritten) {
 }
 
 TEST(ChoiceFileTest, NoChoiceIsLostIfProcessesAddAtTheSameTime) {
-  const std::string path = testing::TempDir() + "/choices_of_many";
+  const std::string path = absl::StrCat(testing::TempDir(), "/choices_of_many_", getpid());
   PosixFileSystem files;
-  (void)files.RemoveFile(path);
   constexpr int kWriters = 4, kKeys = 20;
   std::vector<std::thread> writers;
   for (int w = 0; w < kWriters; ++w) {
@@ -84,6 +85,7 @@ TEST(ChoiceFileTest, NoChoiceIsLostIfProcessesAddAtTheSameTime) {
       EXPECT_THAT(all.Find(absl::StrCat(w, " ", k)), Optional(std::string("own own")));
     }
   }
+  (void)files.RemoveFile(path);
 }
 
 }  // namespace

@@ -131,6 +131,25 @@ TEST(AugmentationStepTest, PaddingUsesTheMeanColourByDefault) {
   EXPECT_NEAR(marked.boxes[0].ymax - marked.boxes[0].ymin, 0.5f, 1e-6);
 }
 
+TEST(AugmentationStepTest, PaddingBehindACropUsesTheColourOfTheConfig) {
+  Marked marked(10, 10, {0, 0, 10, 10});
+  CounterRandom random(1, 1);
+  Make(
+      "ssd_random_crop_pad { operations { min_padded_size_ratio: [2, 2] "
+      "max_padded_size_ratio: [2, 2] pad_color_r: 11 pad_color_g: 22 pad_color_b: 33 } }")
+      ->Apply(&random, &marked.image, &marked.boxes);
+  const PixelView view = marked.image.View();
+  ASSERT_EQ(view.height, 20);
+  ASSERT_EQ(view.width, 20);
+  int padded = 0;
+  for (int i = 0; i < 3 * 400; i += 3) {
+    if (view.bytes[i] == 200) continue;
+    ++padded;
+    for (int c = 0; c < 3; ++c) EXPECT_EQ(view.bytes[i + c], 11 * (c + 1));
+  }
+  EXPECT_GE(padded, 300);
+}
+
 // Every drawn window obeys the limits on area, aspect ratio and coverage.
 TEST(CropTest, WindowsObeyAreaAspectAndCoverage) {
   CropOptions options;
