@@ -20,7 +20,16 @@ std::string FlagText(const DeviceFlags& flags) {
                             : absl::StrCat("--gpus=", absl::StrJoin(flags.gpus, ","));
 }
 
+// The error of a clone that had the GPU before. Whatever it is, it may pass: a GPU that has failed
+// is often not listed until it has been reset.
+absl::Status EarlierGpuError(const DeviceFlags& flags, const absl::Status& error) {
+  const std::string message = absl::StrCat("this clone has computed on ", flags.earlier_device,
+                                           ", which cannot be used now: ", error.message());
+  return WithExitCode(absl::Status(error.code(), message), kExitGpuLost);
+}
+
 absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
+  if (!flags.earlier_device.empty()) return EarlierGpuError(flags, error);
   const std::string message = absl::StrCat(FlagText(flags), ": ", error.message());
   switch (error.code()) {
     case absl::StatusCode::kNotFound:
@@ -89,12 +98,14 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
   PP_RETURN_IF_ERROR(CheckDeviceFlags(flags));
   PP_ASSIGN_OR_RETURN(const CpuIsa isa, CpuIsaOf(flags));
   UseCpuIsa(isa);
-  if (flags.device == "cpu") return ChooseCpu(flags, "");
+  if (flags.device == "cpu" || flags.earlier_device == kEarlierCpu) return ChooseCpu(flags, "");
   GpuOptions options;
   options.memory_limit_bytes = flags.gpu_memory_limit_mb << 20;
   PP_ASSIGN_OR_RETURN(options.library, ParseGpuLibrary(flags.gpu_library));
   options.library_choices_file = flags.library_choices_file;
-  if (!flags.gpus.empty()) {
+  if (!flags.earlier_device.empty()) {
+    options.gpu = flags.earlier_device;
+  } else if (!flags.gpus.empty()) {
     if (index >= static_cast<int>(flags.gpus.size())) {
       return UsageError(absl::StrCat(FlagText(flags), " names no GPU for process ", index));
     }

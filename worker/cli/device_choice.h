@@ -19,11 +19,17 @@
 
 namespace pushpull {
 
+inline constexpr char kEarlierCpu[] = "cpu";
+
 // The values of the flags. Empty values mean that the flag was not given.
 struct DeviceFlags {
   std::string device;  // "cuda" or "cpu"; empty: "cuda" if `gpus` is given or there is a GPU
   // Indices or UUIDs, one per process. Empty: process i takes GPU i mod the number of GPUs.
   std::vector<std::string> gpus;
+  // What an earlier process of this clone computed on: kEarlierCpu or the UUID of a GPU. The clone
+  // stays on it whatever the flags above say and whichever GPUs there are now. Empty: the clone has
+  // had no such process.
+  std::string earlier_device;
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
@@ -59,7 +65,9 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 //   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
 //        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
-//   201  The GPU does not answer.
+//   201  The GPU does not answer, or the GPU of flags.earlier_device cannot be opened for any
+//   reason:
+//        it could be opened before.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 

@@ -107,6 +107,47 @@ TEST_F(DeviceChoiceTest, WithoutTheFlagProcessesTakeTheGpusInTurn) {
   EXPECT_THAT(opened_, ElementsAre("0", "1", "0", "0", "1", "0"));
 }
 
+TEST_F(DeviceChoiceTest, ACloneStaysOnTheGpuOfItsEarlierProcess) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = "GPU-5a";
+  count_ = 1;  // the others have failed, so that clone 3 would take that of clone 0
+  ASSERT_TRUE(Open(flags, 3).ok());
+  flags.gpus = {"0", "1"};
+  ASSERT_TRUE(Open(flags, 1).ok());
+  EXPECT_THAT(opened_, ElementsAre("GPU-5a", "GPU-5a"));
+}
+
+TEST_F(DeviceChoiceTest, ACloneWhoseGpuIsGoneDoesNotGoOnOnTheCpu) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = "GPU-5a";
+  for (const absl::StatusOr<int>& count : std::vector<absl::StatusOr<int>>{
+           0, absl::UnknownError("CUDA does not start"), absl::FailedPreconditionError("old")}) {
+    count_ = count;
+    for (const absl::Status& error :
+         {absl::NotFoundError("there is no GPU"), absl::FailedPreconditionError("no CUDA"),
+          absl::AbortedError("does not answer"), absl::ResourceExhaustedError("full")}) {
+      open_error_ = error;
+      for (const char* device : {"", "cuda"}) {
+        flags.device = device;
+        ExpectError(flags, kExitGpuLost,
+                    absl::StrCat("this clone has computed on GPU-5a, which cannot be used now: ",
+                                 error.message()));
+      }
+    }
+  }
+}
+
+TEST_F(DeviceChoiceTest, ACloneStaysOnTheCpuWithoutAnotherWarning) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = kEarlierCpu;
+  const auto chosen = Open(flags);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->device, nullptr);
+  EXPECT_EQ(chosen->precision, Precision::kFloat);
+  EXPECT_EQ(chosen->warning, "");
+  EXPECT_TRUE(opened_.empty());
+}
+
 TEST_F(DeviceChoiceTest, PassesPrecisionAndMemoryLimitOn) {
   DeviceFlags flags = Flags("cuda", {}, "fp32");
   flags.gpu_memory_limit_mb = 4096;
