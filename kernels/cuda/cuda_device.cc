@@ -130,11 +130,14 @@ class CudaDevice final : public Device {
 
   int64_t free_bytes() const override {
     size_t free = 0, total = 0;
-    if (cudaSetDevice(queue_.device) != cudaSuccess) return 0;
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-    const int64_t of_device = static_cast<int64_t>(free);
-    if (memory_limit_bytes_ == 0) return of_device;
-    return std::min(of_device, std::max<int64_t>(memory_limit_bytes_ - used_bytes_, 0));
+    if (!ReadMemory(&free, &total)) return 0;
+    return WithinLimit(static_cast<int64_t>(free));
+  }
+
+  int64_t free_bytes_without_others() const override {
+    size_t free = 0, total = 0;
+    if (!ReadMemory(&free, &total)) return 0;
+    return WithinLimit(static_cast<int64_t>(total) - used_bytes_);
   }
 
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override {
@@ -249,6 +252,16 @@ class CudaDevice final : public Device {
   }
 
  private:
+  bool ReadMemory(size_t* free, size_t* total) const {
+    return cudaSetDevice(queue_.device) == cudaSuccess &&
+           cudaMemGetInfo(free, total) == cudaSuccess;
+  }
+  // What this process may still allocate if `bytes` are free.
+  int64_t WithinLimit(int64_t bytes) const {
+    if (memory_limit_bytes_ == 0) return bytes;
+    return std::min(bytes, std::max<int64_t>(memory_limit_bytes_ - used_bytes_, 0));
+  }
+
   static cudaEvent_t EventOf(DeviceEvent* event) { return static_cast<CudaEvent*>(event)->event; }
 
   absl::Status OutOfMemory(int64_t wanted, int64_t free, absl::string_view of,

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "kernels/device_selection.h"
+#include "worker/model/device_runner.h"
 
 namespace pushpull {
 namespace {
@@ -38,8 +39,10 @@ absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
       return UsageError(message);
     case absl::StatusCode::kFailedPrecondition:
       return WithExitCode(absl::FailedPreconditionError(message), kExitInternal);
+    // Opening needs little memory, so that others hold it if there is none.
+    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kAborted:
-      return WithExitCode(absl::AbortedError(message), kExitGpuLost);
+      return WithExitCode(absl::Status(error.code(), message), kExitGpuLost);
     default:
       return absl::Status(error.code(), message);
   }
@@ -152,7 +155,8 @@ ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
 }
 
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device) {
-  if (status.ok() || device == nullptr || device->status().ok()) return status;
+  if (status.ok() || device == nullptr) return status;
+  if (device->status().ok() && !MemoryMayBecomeFree(status)) return status;
   return WithExitCode(std::move(status), kExitGpuLost);
 }
 

@@ -59,15 +59,15 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
 // Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number
 // of the clone in a worker, and 0 in other programs. If neither --device nor --gpus is given and
-// there is no usable GPU, the result is the CPU with a warning. Blocks as long as access.open does.
+// there is no usable GPU, the result is the CPU with a warning. flags.earlier_device overrules the
+// other flags. Blocks as long as access.open does.
 //
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
 //        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
-//   201  The GPU does not answer, or the GPU of flags.earlier_device cannot be opened for any
-//   reason:
-//        it could be opened before.
+//   201  The GPU does not answer, or others hold its memory. With flags.earlier_device, every
+//        failure to open that GPU: it could be opened before, so that a new process may succeed.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 
@@ -79,8 +79,8 @@ std::string DescribeDevice(const ChosenDevice& chosen);
 // the same text for the rounding, since their bits are equal (docs/decisions/0028).
 ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen);
 
-// Returns `status`, with exit code 201 attached if it is an error and `device` has failed. `device`
-// may be null.
+// Returns `status`, with exit code 201 attached if `device` has failed or its memory may become
+// free (device_runner.h): a new process may succeed. `device` may be null.
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device);
 
 }  // namespace pushpull

@@ -88,6 +88,7 @@ class PacedDevice final : public Device, OperatorProfiler {
   std::string model() const override { return "paced"; }
   std::string uuid() const override { return "GPU-paced"; }
   int64_t free_bytes() const override { return int64_t{1} << 40; }
+  int64_t free_bytes_without_others() const override { return free_bytes(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
     const int64_t wanted = std::max<int64_t>(bytes, 1);

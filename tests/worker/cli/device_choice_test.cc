@@ -26,6 +26,7 @@ class NamedDevice final : public Device {
   std::string model() const override { return "model of GPU"; }
   std::string uuid() const override { return "GPU-named"; }
   int64_t free_bytes() const override { return 0; }
+  int64_t free_bytes_without_others() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t) override { return status_; }
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t) override { return status_; }
   void Write(void*, const void*, int64_t) override {}
@@ -253,8 +254,9 @@ TEST_F(DeviceChoiceTest, ARequestedGpuThatIsMissingIsAnError) {
   ExpectError(Flags("", {"7"}), kExitUsage, "--gpus=7: no GPU 7");
   open_error_ = absl::AbortedError("GPU 7 does not answer");
   ExpectError(Flags("", {"7"}), kExitGpuLost, "--gpus=7: GPU 7 does not answer");
+  // No batch is too large here: what opening needs, every GPU has, unless others hold its memory.
   open_error_ = absl::ResourceExhaustedError("GPU 7 is full");
-  ExpectError(Flags("", {"7"}), kExitBadInput, "--gpus=7: GPU 7 is full");
+  ExpectError(Flags("", {"7"}), kExitGpuLost, "--gpus=7: GPU 7 is full");
 }
 
 TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {

@@ -41,6 +41,7 @@ class DeferredDevice final : public Device {
   std::string model() const override { return "deferred"; }
   std::string uuid() const override { return "GPU-deferred"; }
   int64_t free_bytes() const override { return free_bytes_; }
+  int64_t free_bytes_without_others() const override { return free_bytes_; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
   void Write(void* to, const void* from, int64_t bytes) override;
