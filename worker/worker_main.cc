@@ -245,7 +245,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* opt
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0) << chosen.warning;
-  options->arithmetic = ArithmeticOf(chosen);
+  options->arithmetic = ArithmeticOf(chosen, HostName());
   LOG(INFO) << "clone " << clone << " computes on " << DescribeDevice(chosen);
   options->compute.device = chosen.device.get();
   options->compute.precision = chosen.precision;

@@ -102,6 +102,7 @@ class CudaDevice final : public Device {
   std::string description() const override { return description_; }
   std::string model() const override { return model_; }
   std::string uuid() const override { return uuid_; }
+  bool uses_libraries() const override { return libraries_ != nullptr; }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
     if (!queue_.Enter()) return status();

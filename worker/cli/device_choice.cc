@@ -138,12 +138,14 @@ std::string DescribeDevice(const ChosenDevice& chosen) {
   return absl::StrCat(place, " in ", PrecisionName(chosen.precision));
 }
 
-ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host) {
   const absl::string_view precision = PrecisionName(chosen.precision);
   ps::Arithmetic arithmetic;
   if (chosen.device != nullptr) {
     // The number of the GPU is left out, because it differs between the clones of a worker.
-    arithmetic.set_device(absl::StrCat(chosen.device->model(), " in ", precision));
+    arithmetic.set_device(
+        absl::StrCat(chosen.device->model(), " in ", precision,
+                     chosen.device->uses_libraries() ? absl::StrCat(", libraries of ", host) : ""));
     arithmetic.set_rounding(arithmetic.device());
     return arithmetic;
   }

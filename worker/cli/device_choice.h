@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "kernels/device.h"
 #include "kernels/gpu.h"
@@ -75,9 +76,11 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
 // the precision.
 std::string DescribeDevice(const ChosenDevice& chosen);
 
-// Returns what a clone tells the server. The instruction sets of x86 with fused multiply-adds have
-// the same text for the rounding, since their bits are equal (docs/decisions/0028).
-ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen);
+// Returns what a clone on the machine `host` tells the server. The instruction sets of x86 with
+// fused multiply-adds have the same text for the rounding, since their bits are equal
+// (docs/decisions/0028). GPUs of one model have the same text, unless libraries compute there: each
+// machine has measured for itself which algorithms are the fastest.
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host);
 
 // Returns `status`, with exit code 201 attached if `device` has failed or its memory may become
 // free (device_runner.h): a new process may succeed. `device` may be null.
