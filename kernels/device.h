@@ -9,8 +9,8 @@
 //
 // Thread rule: one calling thread at a time. Calls queue work and return; Wait and Write block. The
 // first error of queued work sticks: all later calls do nothing, and Wait and status() return the
-// error. It is ABORTED and names the device and the operator that failed; the process has to be
-// started again.
+// error. It is ABORTED and names the device and the call that returned the error: work that fails
+// in a queue is reported by whichever call comes next. The process has to be started again.
 #ifndef PUSHPULL_KERNELS_DEVICE_H_
 #define PUSHPULL_KERNELS_DEVICE_H_
 

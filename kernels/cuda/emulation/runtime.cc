@@ -174,15 +174,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->minor = machine().state.capability % 10;
   properties->sharedMemPerBlockOptin = 227 * 1024;
   properties->uuid.bytes[0] = static_cast<char>(device + 1);
-  properties->l2CacheSize = 1 << 20;
   return Health();
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  if (length < 13) return cudaErrorInvalidValue;
-  std::strcpy(id, "0000:00:00.0");
-  id[6] = static_cast<char>('0' + device % 10);
-  return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
