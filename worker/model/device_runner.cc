@@ -354,6 +354,15 @@ absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLay
   return bytes;
 }
 
+absl::Status CheckBatch(const RunnerOptions& options) {
+  if (options.max_batch <= kMostDeviceSamples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: a batch of one process has up to %d samples, of which a GPU takes at most %d; lower "
+      "it%s",
+      options.training ? "train_config.batch_size" : "eval_config.batch_size", options.max_batch,
+      kMostDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
+}
+
 // The bytes that were free before a runner was made: now, and if no other process used the GPU.
 struct FreeMemory {
   int64_t now;
@@ -400,6 +409,7 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<NetworkRunner>> Make(const NetworkSpec& spec,
                                                     const VariableLayout& layout, Device* device,
                                                     const DeviceRunnerOptions& options) {
+  PP_RETURN_IF_ERROR(CheckBatch(options.runner));
   const FreeMemory free = {device->free_bytes(), device->free_bytes_without_others()};
   auto runner = std::make_unique<DeviceRunner<T>>(spec, layout.total_elements(), device, options);
   const absl::Status allocated = runner->AllocateOnDevice(layout);
