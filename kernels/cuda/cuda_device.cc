@@ -337,11 +337,11 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   if (result != cudaSuccess) {
     return absl::AbortedError(absl::StrCat(description, " cannot be used: ", ErrorText(result)));
   }
-  if (!HasCodeForDevice()) {
+  if (const cudaError_t error = CodeForDevice(); error != cudaSuccess) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has compute capability %d.%d, for which this program has no code; build it with "
-        "-DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
-        description, chosen.major, chosen.minor, chosen.major, chosen.minor));
+        "%s has compute capability %d.%d, for which this program has no code that runs: %s; build "
+        "it with -DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
+        description, chosen.major, chosen.minor, ErrorText(error), chosen.major, chosen.minor));
   }
   std::unique_ptr<ChoiceContext> libraries;
   if (options.library != GpuLibrary::kOwn) {

@@ -102,8 +102,8 @@ bool IsPinned(const void* data, size_t bytes) {
 }
 
 // Keeps an error that only this thread sees, once.
-cudaError_t Refuse() {
-  last_error = cudaErrorInvalidResourceHandle;
+cudaError_t Refuse(cudaError_t error = cudaErrorInvalidResourceHandle) {
+  last_error = error;
   return last_error;
 }
 
@@ -123,6 +123,16 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle:
       return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorInvalidPtx:
+      return "cudaErrorInvalidPtx";
+    case cudaErrorJitCompilerNotFound:
+      return "cudaErrorJitCompilerNotFound";
+    case cudaErrorUnsupportedPtxVersion:
+      return "cudaErrorUnsupportedPtxVersion";
+    case cudaErrorJitCompilationDisabled:
+      return "cudaErrorJitCompilationDisabled";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     default:
@@ -393,9 +403,10 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  if (machine().state.capability >= kEmulatedCodeFrom) return Health();
-  last_error = cudaErrorNoKernelImageForDevice;
-  return last_error;
+  const EmulatedMachine& state = machine().state;
+  if (state.code_error == cudaSuccess && state.capability >= kEmulatedCodeFrom) return Health();
+  return Refuse(state.code_error != cudaSuccess ? state.code_error
+                                                : cudaErrorNoKernelImageForDevice);
 }
 
 cudaError_t cudaGetLastError() {

@@ -34,6 +34,10 @@ enum cudaError_t {
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorInvalidPtx = 218,
+  cudaErrorJitCompilerNotFound = 221,
+  cudaErrorUnsupportedPtxVersion = 222,
+  cudaErrorJitCompilationDisabled = 223,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureInvalidated = 901,
@@ -113,7 +117,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 struct cudaFuncAttributes {};
-// Answers as a program would that has code for kEmulatedCodeFrom and later.
+// Answers as a program would that has code for kEmulatedCodeFrom and later, or as the machine says.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaGetLastError();
 
@@ -142,7 +146,8 @@ struct EmulatedMachine {
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
-  int capability = 90;  // the compute capability, times 10
+  int capability = 90;                   // the compute capability, times 10
+  cudaError_t code_error = cudaSuccess;  // of cudaFuncGetAttributes, if it is another
   int multiprocessors = 4;
   bool defers = false;  // work on streams waits until somebody waits for it
   // Each call that queues work or waits runs some work of any stream, chosen by this seed.

@@ -88,6 +88,24 @@ TEST_F(CudaDeviceTest, AGpuWithoutCodeIsReportedWithWhatToBuild) {
   EXPECT_EQ(other->status(), absl::OkStatus());
 }
 
+TEST_F(CudaDeviceTest, CodeThatTheDriverCannotCompileIsReported) {
+  for (const cudaError_t error :
+       {cudaErrorInvalidDeviceFunction, cudaErrorInvalidPtx, cudaErrorJitCompilerNotFound,
+        cudaErrorUnsupportedPtxVersion, cudaErrorJitCompilationDisabled}) {
+    SetEmulatedMachine({.code_error = error});
+    const auto device = OpenDevice({});
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(device.status().message(),
+                AllOf(HasSubstr("no code that runs"), HasSubstr(cudaGetErrorName(error)),
+                      HasSubstr("-DPUSHPULL_CUDA_ARCHITECTURES=90 or all")));
+    SetEmulatedMachine({});
+    const auto other = Open();
+    const auto memory = other->Allocate(4).value();
+    other->float_operators()->Zero(1, static_cast<float*>(memory->data()));
+    EXPECT_EQ(other->status(), absl::OkStatus()) << "the error has not been cleared";
+  }
+}
+
 TEST_F(CudaDeviceTest, OutOfMemoryReportsTheFreeMemory) {
   SetEmulatedMachine({.memory_bytes = size_t{1} << 20});
   const auto device = Open();
