@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
@@ -286,16 +287,51 @@ class CudaDevice final : public Device {
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };
 
-absl::StatusOr<std::vector<cudaDeviceProp>> ListProperties() {
+struct DeviceAnswer {
+  cudaDeviceProp properties = {};
+  cudaError_t error = cudaSuccess;  // otherwise there are no properties
+};
+
+absl::StatusOr<std::vector<DeviceAnswer>> AskDevices() {
   PP_ASSIGN_OR_RETURN(const int count, CountDevices());
-  std::vector<cudaDeviceProp> devices(count);
+  std::vector<DeviceAnswer> answers(count);
   for (int i = 0; i < count; ++i) {
-    const cudaError_t result = cudaGetDeviceProperties(&devices[i], i);
-    if (result != cudaSuccess) {
-      return absl::AbortedError(absl::StrCat("GPU ", i, " does not answer: ", ErrorText(result)));
-    }
+    answers[i].error = cudaGetDeviceProperties(&answers[i].properties, i);
+    if (answers[i].error != cudaSuccess) cudaGetLastError();  // clears it: another may be chosen
   }
-  return devices;
+  return answers;
+}
+
+ListedDevice ListedOf(const DeviceAnswer& answer) {
+  if (answer.error != cudaSuccess) return {"no answer", "UUID unknown"};
+  const cudaDeviceProp& device = answer.properties;
+  return {device.name, FormatUuid(reinterpret_cast<const unsigned char*>(device.uuid.bytes))};
+}
+
+absl::Status DoesNotAnswer(int index, cudaError_t error) {
+  return absl::AbortedError(absl::StrCat("GPU ", index, " does not answer: ", ErrorText(error)));
+}
+
+// The index of the device that `gpu` names. NOT_FOUND: there is none. ABORTED: it does not answer.
+absl::StatusOr<int> FindDevice(const std::vector<DeviceAnswer>& answers, const std::string& gpu) {
+  std::vector<ListedDevice> listed;
+  for (const DeviceAnswer& answer : answers) listed.push_back(ListedOf(answer));
+  const absl::StatusOr<int> found = SelectDevice(listed, gpu);
+  if (found.ok()) {
+    const cudaError_t error = answers[*found].error;
+    if (error != cudaSuccess) return DoesNotAnswer(*found, error);
+    return *found;
+  }
+  int number = 0;
+  if (absl::SimpleAtoi(gpu, &number)) return found.status();
+  // The UUID may be that of a device which does not tell its own.
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].error == cudaSuccess) continue;
+    return absl::AbortedError(
+        absl::StrCat(DoesNotAnswer(static_cast<int>(i), answers[i].error).message(), "; ",
+                     found.status().message()));
+  }
+  return found.status();
 }
 
 }  // namespace
@@ -320,14 +356,9 @@ absl::StatusOr<int> CountDevices() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
-  PP_ASSIGN_OR_RETURN(const std::vector<cudaDeviceProp> properties, ListProperties());
-  std::vector<ListedDevice> listed;
-  for (const cudaDeviceProp& device : properties) {
-    listed.push_back(
-        {device.name, FormatUuid(reinterpret_cast<const unsigned char*>(device.uuid.bytes))});
-  }
-  PP_ASSIGN_OR_RETURN(const int index, SelectDevice(listed, options.gpu));
-  const cudaDeviceProp& chosen = properties[index];
+  PP_ASSIGN_OR_RETURN(const std::vector<DeviceAnswer> answers, AskDevices());
+  PP_ASSIGN_OR_RETURN(const int index, FindDevice(answers, options.gpu));
+  const cudaDeviceProp& chosen = answers[index].properties;
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
                    Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
@@ -347,8 +378,9 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   if (options.library != GpuLibrary::kOwn) {
     PP_ASSIGN_OR_RETURN(libraries, OpenLibraries(options, chosen.name));
   }
-  auto device = std::make_unique<CudaDevice>(description, chosen.name, listed[index].uuid,
-                                             options.memory_limit_bytes, std::move(libraries));
+  auto device =
+      std::make_unique<CudaDevice>(description, chosen.name, ListedOf(answers[index]).uuid,
+                                   options.memory_limit_bytes, std::move(libraries));
   PP_RETURN_IF_ERROR(device->Start(index, chosen));
   return device;
 }

@@ -125,6 +125,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNoKernelImageForDevice:
       return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorECCUncorrectable:
+      return "cudaErrorECCUncorrectable";
     case cudaErrorInvalidPtx:
       return "cudaErrorInvalidPtx";
     case cudaErrorJitCompilerNotFound:
@@ -176,6 +178,7 @@ cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= machine().state.device_count) return cudaErrorInvalidDevice;
+  if (device == machine().state.silent_device) return Refuse(cudaErrorECCUncorrectable);
   std::memset(properties, 0, sizeof(*properties));
   std::strcpy(properties->name, "emulated GPU");
   properties->totalGlobalMem = machine().state.memory_bytes;

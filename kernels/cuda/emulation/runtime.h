@@ -34,6 +34,7 @@ enum cudaError_t {
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorECCUncorrectable = 214,
   cudaErrorInvalidPtx = 218,
   cudaErrorJitCompilerNotFound = 221,
   cudaErrorUnsupportedPtxVersion = 222,
@@ -141,6 +142,7 @@ inline constexpr int kEmulatedCodeFrom = 80;  // a compute capability, times 10
 // Describes the emulated machine.
 struct EmulatedMachine {
   int device_count = 1;
+  int silent_device = -1;                 // cudaGetDeviceProperties fails for it
   int driver_version = 13000;             // below 13000, the version of the runtime, it is too old
   size_t memory_bytes = size_t{1} << 40;  // of the device memory of all devices together
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls

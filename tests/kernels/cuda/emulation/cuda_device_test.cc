@@ -88,6 +88,29 @@ TEST_F(CudaDeviceTest, AGpuWithoutCodeIsReportedWithWhatToBuild) {
   EXPECT_EQ(other->status(), absl::OkStatus());
 }
 
+TEST_F(CudaDeviceTest, AGpuThatDoesNotAnswerOnlyCostsThoseWhoWantIt) {
+  SetEmulatedMachine({.device_count = 3, .silent_device = 1});
+  for (const char* gpu : {"0", "2", "GPU-03"}) {
+    const auto device = Open({.gpu = gpu});
+    const auto memory = device->Allocate(4).value();  // the error has been cleared
+    device->float_operators()->Zero(1, static_cast<float*>(memory->data()));
+    EXPECT_EQ(device->status(), absl::OkStatus());
+  }
+  // GPU-02 is that of the one which does not tell it.
+  for (const char* gpu : {"1", "GPU-02"}) {
+    const auto device = OpenDevice({.gpu = gpu});
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(device.status().message(),
+                HasSubstr("GPU 1 does not answer: cudaErrorECCUncorrectable"));
+  }
+  const auto device = OpenDevice({.gpu = "7"});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(
+      device.status().message(),
+      HasSubstr("there is no GPU 7: this machine has 0: emulated GPU (GPU-01000000-0000-0000-"
+                "0000-000000000000), 1: no answer (UUID unknown)"));
+}
+
 TEST_F(CudaDeviceTest, CodeThatTheDriverCannotCompileIsReported) {
   for (const cudaError_t error :
        {cudaErrorInvalidDeviceFunction, cudaErrorInvalidPtx, cudaErrorJitCompilerNotFound,
