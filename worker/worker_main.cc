@@ -84,7 +84,8 @@ ABSL_FLAG(bool, shared_memory, true,
           "true: exchange weights and gradients with ps tasks on this machine through shared "
           "memory; false: through the connection, as with tasks on other machines");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that each clone may use, in MiB; 0: no limit");
+          "GPU memory that each clone may allocate, in MiB; 0: no limit. What CUDA and cuDNN take "
+          "for themselves, several hundred MiB, comes on top");
 ABSL_FLAG(
     std::string, gpu_library, "own",
     "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "

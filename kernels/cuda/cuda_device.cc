@@ -78,7 +78,11 @@ class CudaDevice final : public Device {
         memory_limit_bytes_(memory_limit_bytes),
         libraries_(std::move(libraries)),
         float_operators_(MakeCudaOperators<float>(&queue_, libraries_.get())),
-        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {}
+        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {
+    if (libraries_ == nullptr) return;
+    // Trials keep to the process's limit, too.
+    libraries_->allocate = [this](int64_t bytes) { return Allocate(bytes); };
+  }
 
   ~CudaDevice() override {
     queue_.FreeShared();
