@@ -372,6 +372,11 @@ typename ConvolutionChoice<T>::Way ConvolutionChoice<T>::Decide(const Call& call
     if (kept.has_value()) return named(*kept);
   }
   const absl::StatusOr<Way> best = Choose(call);
+  if (!best.ok() && context_.own_competes) {
+    // Another clone of this machine may have found memory for its trial in the meantime.
+    const std::optional<std::string> kept = context_.file->FindAgain(key);
+    if (kept.has_value()) return named(*kept);
+  }
   if (!best.ok()) {
     LOG(WARNING) << key << ": our kernels, because " << best.status().message();
     return Way();

@@ -221,6 +221,20 @@ TEST_F(ConvolutionChoiceTest, TrialsTakeTheirMemoryFromTheDevice) {
   EXPECT_EQ(measured_, 0);
 }
 
+TEST_F(ConvolutionChoiceTest, WithoutMemoryToTryItComputesAsAnotherCloneHasChosen) {
+  const std::string folder = testing::TempDir() + "/choices_of_another";
+  std::filesystem::remove_all(folder);
+  const std::string path = folder + "/gpu_choices";
+  UseFile(path);
+  std::unique_ptr<ChoiceFile> opened_before = std::move(context_.file);
+  UseFile(path);
+  EXPECT_EQ(ProductsUsed(), 3);  // the other clone
+  context_.file = std::move(opened_before);
+  context_.allocate = [](int64_t) { return absl::ResourceExhaustedError("none"); };
+  EXPECT_EQ(ProductsUsed(), 3);
+  EXPECT_EQ(measured_, 0);
+}
+
 // The operands come from elsewhere, so that the limit of the device is for trials alone.
 TEST(LimitedTrialsTest, TrialsKeepToTheMemoryLimitOfTheProcess) {
   const auto keeps_loaded = OpenTestCudnn().value();
