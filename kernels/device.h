@@ -9,8 +9,8 @@
 //
 // Thread rule: one calling thread at a time. Calls queue work and return; Wait and Write block. The
 // first error of queued work sticks: all later calls do nothing, and Wait and status() return the
-// error. It is ABORTED and names the device and the operator that failed; the process has to be
-// started again.
+// error. It is ABORTED and names the device and the call that returned the error: work that fails
+// in a queue is reported by whichever call comes next. The process has to be started again.
 #ifndef PUSHPULL_KERNELS_DEVICE_H_
 #define PUSHPULL_KERNELS_DEVICE_H_
 
@@ -26,6 +26,10 @@
 #include "kernels/operators.h"
 
 namespace pushpull {
+
+// The most samples of a batch on a device: CUDA's limit of gridDim.y, in which kernels have the
+// number of the sample.
+inline constexpr int64_t kMostDeviceSamples = 65535;
 
 // A marker in the work of a queue. Another queue or the host can wait until the work before it is
 // done.
@@ -46,10 +50,16 @@ class Device : public MemorySource {
   virtual std::string description() const = 0;  // "GPU 0 (NVIDIA H200, 139.8 GiB)"
   virtual std::string model() const = 0;        // "NVIDIA H200"
   virtual std::string uuid() const = 0;         // "GPU-5a3c...", as nvidia-smi -L prints it
+  // Whether libraries may compute convolutions (GpuLibrary): then the last bits of results depend
+  // on which algorithms were chosen on this machine.
+  virtual bool uses_libraries() const = 0;
 
   // The bytes that Allocate can still hand out in total: the free memory of the GPU, bounded by
   // this process's limit. 0 if the GPU does not answer.
   virtual int64_t free_bytes() const = 0;
+  // What free_bytes would be if no other process used the GPU, except that it leaves out what CUDA
+  // itself takes.
+  virtual int64_t free_bytes_without_others() const = 0;
 
   // Allocates pinned (page-locked) host memory, zeroed, which the device can copy from and to while
   // the host does something else. Errors as for Allocate.

@@ -22,7 +22,8 @@ struct GpuOptions {
   // Which GPU: its index ("0"), or its UUID as nvidia-smi -L prints it ("GPU-5a3c..."), of which a
   // unique prefix is enough.
   std::string gpu = "0";
-  // The most GPU memory that Allocate hands out to this process; 0: no limit.
+  // The most GPU memory that Allocate hands out to this process, trials of libraries included; 0:
+  // no limit. What CUDA and the libraries take for themselves comes on top.
   int64_t memory_limit_bytes = 0;
   // kAuto: each operator is computed in the way that was fastest when its shape was new. Without
   // the libraries our kernels compute everything, and a line of the log says so.

@@ -63,7 +63,8 @@ ABSL_FLAG(std::string, device, "",
           "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
 ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that this process may use, in MiB; 0: no limit");
+          "GPU memory that this process may allocate, in MiB; 0: no limit. What CUDA takes for "
+          "itself, several hundred MiB, comes on top");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
     "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, avx512 "

@@ -84,7 +84,8 @@ ABSL_FLAG(bool, shared_memory, true,
           "true: exchange weights and gradients with ps tasks on this machine through shared "
           "memory; false: through the connection, as with tasks on other machines");
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that each clone may use, in MiB; 0: no limit");
+          "GPU memory that each clone may allocate, in MiB; 0: no limit. What CUDA and cuDNN take "
+          "for themselves, several hundred MiB, comes on top");
 ABSL_FLAG(
     std::string, gpu_library, "own",
     "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "
@@ -115,6 +116,9 @@ ABSL_FLAG(std::string, trace, "",
           "ended; until then each process writes a file FILE.clone...; empty: no trace");
 ABSL_FLAG(int, clone_index, -1,
           "Internal: the supervisor passes it to the clone processes that it starts");
+ABSL_FLAG(std::string, earlier_device, "",
+          "Internal: the supervisor passes on what the clone's earlier process computed on, cpu or "
+          "the UUID of a GPU");
 
 namespace pushpull {
 namespace {
@@ -125,6 +129,7 @@ DeviceFlags DeviceFromFlags() {
   DeviceFlags flags;
   flags.device = absl::GetFlag(FLAGS_device);
   flags.gpus = absl::GetFlag(FLAGS_gpus);
+  flags.earlier_device = absl::GetFlag(FLAGS_earlier_device);
   flags.precision = absl::GetFlag(FLAGS_precision);
   flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
   flags.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
@@ -241,7 +246,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* opt
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0) << chosen.warning;
-  options->arithmetic = ArithmeticOf(chosen);
+  options->arithmetic = ArithmeticOf(chosen, HostName());
   LOG(INFO) << "clone " << clone << " computes on " << DescribeDevice(chosen);
   options->compute.device = chosen.device.get();
   options->compute.precision = chosen.precision;
@@ -281,11 +286,15 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);
   options.gpu = probe.get();
   ReportSocket reports(Supervisor::kSupervisorFd, &clock);
-  const absl::Status status =
-      RunClone(options, clone, &clock, &stop, [&reports, &device](CloneReport report) {
-        if (device != nullptr) report.gpu = device->uuid();
-        reports.Send(report);
-      });
+  const auto send = [&reports, &device](CloneReport report) {
+    if (device != nullptr) report.gpu = device->uuid();
+    reports.Send(report);
+  };
+  // The supervisor learns the device before it can fail.
+  CloneReport opened;
+  opened.waiting_for = absl::StrCat("clone ", clone, " (starting)");
+  send(opened);
+  const absl::Status status = RunClone(options, clone, &clock, &stop, send);
   reports.Flush();
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
@@ -350,10 +359,16 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
                                       kExitPeerLost};
   supervising.leaving_exit_codes = {kExitEvicted};
   supervising.exit_code_internal = kExitInternal;
-  supervising.command = [path = OwnPath(), flags](int clone) {
+  supervising.command = [path = OwnPath(), flags](int clone, const CloneState& state) {
     std::vector<std::string> command = {path};
     command.insert(command.end(), flags.begin(), flags.end());
     command.push_back(absl::StrCat("--clone_index=", clone));
+    // A clone that is started again computes on what it computed on before, so that the bits stay
+    // the same and it takes no GPU of another clone.
+    if (state.reported) {
+      const std::string& gpu = state.report.gpu;
+      command.push_back(absl::StrCat("--earlier_device=", gpu.empty() ? kEarlierCpu : gpu));
+    }
     return command;
   };
   Supervisor supervisor(supervising, &clock, &stop_signal,

@@ -18,7 +18,7 @@ enum ExitCode : int {
   kExitEvicted = 77,       // an operator has evicted this clone from the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,     // a peer was not reached before the deadline
-  kExitGpuLost = 201,      // the GPU failed; a new process may be able to use it again
+  kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed
 };
 
 // Returns the code attached by WithExitCode. Without one, the status code decides: OK 0; NOT_FOUND

@@ -7,7 +7,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// out = dy, kWidth neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
+// out = dy, eight neighbouring numbers at a time, as ValueKernel does it (elementwise.cu). `raw`
 // is null if dy does not depend on it. Every number is read and written once: bound by device
 // memory.
 template <typename T>

@@ -7,12 +7,11 @@
 #include <type_traits>
 
 #include "kernels/cuda/convolution_product.cuh"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/queue.h"
 
 namespace pushpull::PUSHPULL_CUDA {
-
-inline int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // Enough blocks to keep the device busy, and few enough that their partial sums are small compared
 // with the tensors.

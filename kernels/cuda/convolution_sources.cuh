@@ -12,7 +12,10 @@
 namespace pushpull::PUSHPULL_CUDA {
 
 // The columns of a tap in the left operand.
-PUSHPULL_HOST_DEVICE inline int PaddedChannels(int channels) { return (channels + 7) / 8 * 8; }
+template <typename Int>
+PUSHPULL_HOST_DEVICE inline Int PaddedChannels(Int channels) {
+  return (channels + 7) / 8 * 8;
+}
 
 // Elements are values of x, formed through batch norm, activation and skip.
 template <typename T>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
@@ -77,7 +78,11 @@ class CudaDevice final : public Device {
         memory_limit_bytes_(memory_limit_bytes),
         libraries_(std::move(libraries)),
         float_operators_(MakeCudaOperators<float>(&queue_, libraries_.get())),
-        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {}
+        bfloat16_operators_(MakeCudaOperators<Bfloat16>(&queue_, libraries_.get())) {
+    if (libraries_ == nullptr) return;
+    // Trials keep to the process's limit, too.
+    libraries_->allocate = [this](int64_t bytes) { return Allocate(bytes); };
+  }
 
   ~CudaDevice() override {
     queue_.FreeShared();
@@ -102,6 +107,7 @@ class CudaDevice final : public Device {
   std::string description() const override { return description_; }
   std::string model() const override { return model_; }
   std::string uuid() const override { return uuid_; }
+  bool uses_libraries() const override { return libraries_ != nullptr; }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
     if (!queue_.Enter()) return status();
@@ -130,11 +136,14 @@ class CudaDevice final : public Device {
 
   int64_t free_bytes() const override {
     size_t free = 0, total = 0;
-    if (cudaSetDevice(queue_.device) != cudaSuccess) return 0;
-    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-    const int64_t of_device = static_cast<int64_t>(free);
-    if (memory_limit_bytes_ == 0) return of_device;
-    return std::min(of_device, std::max<int64_t>(memory_limit_bytes_ - used_bytes_, 0));
+    if (!ReadMemory(&free, &total)) return 0;
+    return WithinLimit(static_cast<int64_t>(free));
+  }
+
+  int64_t free_bytes_without_others() const override {
+    size_t free = 0, total = 0;
+    if (!ReadMemory(&free, &total)) return 0;
+    return WithinLimit(static_cast<int64_t>(total) - used_bytes_);
   }
 
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override {
@@ -249,6 +258,16 @@ class CudaDevice final : public Device {
   }
 
  private:
+  bool ReadMemory(size_t* free, size_t* total) const {
+    return cudaSetDevice(queue_.device) == cudaSuccess &&
+           cudaMemGetInfo(free, total) == cudaSuccess;
+  }
+  // What this process may still allocate if `bytes` are free.
+  int64_t WithinLimit(int64_t bytes) const {
+    if (memory_limit_bytes_ == 0) return bytes;
+    return std::min(bytes, std::max<int64_t>(memory_limit_bytes_ - used_bytes_, 0));
+  }
+
   static cudaEvent_t EventOf(DeviceEvent* event) { return static_cast<CudaEvent*>(event)->event; }
 
   absl::Status OutOfMemory(int64_t wanted, int64_t free, absl::string_view of,
@@ -272,16 +291,51 @@ class CudaDevice final : public Device {
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;
 };
 
-absl::StatusOr<std::vector<cudaDeviceProp>> ListProperties() {
+struct DeviceAnswer {
+  cudaDeviceProp properties = {};
+  cudaError_t error = cudaSuccess;  // otherwise there are no properties
+};
+
+absl::StatusOr<std::vector<DeviceAnswer>> AskDevices() {
   PP_ASSIGN_OR_RETURN(const int count, CountDevices());
-  std::vector<cudaDeviceProp> devices(count);
+  std::vector<DeviceAnswer> answers(count);
   for (int i = 0; i < count; ++i) {
-    const cudaError_t result = cudaGetDeviceProperties(&devices[i], i);
-    if (result != cudaSuccess) {
-      return absl::AbortedError(absl::StrCat("GPU ", i, " does not answer: ", ErrorText(result)));
-    }
+    answers[i].error = cudaGetDeviceProperties(&answers[i].properties, i);
+    if (answers[i].error != cudaSuccess) cudaGetLastError();  // clears it: another may be chosen
   }
-  return devices;
+  return answers;
+}
+
+ListedDevice ListedOf(const DeviceAnswer& answer) {
+  if (answer.error != cudaSuccess) return {"no answer", "UUID unknown"};
+  const cudaDeviceProp& device = answer.properties;
+  return {device.name, FormatUuid(reinterpret_cast<const unsigned char*>(device.uuid.bytes))};
+}
+
+absl::Status DoesNotAnswer(int index, cudaError_t error) {
+  return absl::AbortedError(absl::StrCat("GPU ", index, " does not answer: ", ErrorText(error)));
+}
+
+// The index of the device that `gpu` names. NOT_FOUND: there is none. ABORTED: it does not answer.
+absl::StatusOr<int> FindDevice(const std::vector<DeviceAnswer>& answers, const std::string& gpu) {
+  std::vector<ListedDevice> listed;
+  for (const DeviceAnswer& answer : answers) listed.push_back(ListedOf(answer));
+  const absl::StatusOr<int> found = SelectDevice(listed, gpu);
+  if (found.ok()) {
+    const cudaError_t error = answers[*found].error;
+    if (error != cudaSuccess) return DoesNotAnswer(*found, error);
+    return *found;
+  }
+  int number = 0;
+  if (absl::SimpleAtoi(gpu, &number)) return found.status();
+  // The UUID may be that of a device which does not tell its own.
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].error == cudaSuccess) continue;
+    return absl::AbortedError(
+        absl::StrCat(DoesNotAnswer(static_cast<int>(i), answers[i].error).message(), "; ",
+                     found.status().message()));
+  }
+  return found.status();
 }
 
 }  // namespace
@@ -306,14 +360,9 @@ absl::StatusOr<int> CountDevices() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
-  PP_ASSIGN_OR_RETURN(const std::vector<cudaDeviceProp> properties, ListProperties());
-  std::vector<ListedDevice> listed;
-  for (const cudaDeviceProp& device : properties) {
-    listed.push_back(
-        {device.name, FormatUuid(reinterpret_cast<const unsigned char*>(device.uuid.bytes))});
-  }
-  PP_ASSIGN_OR_RETURN(const int index, SelectDevice(listed, options.gpu));
-  const cudaDeviceProp& chosen = properties[index];
+  PP_ASSIGN_OR_RETURN(const std::vector<DeviceAnswer> answers, AskDevices());
+  PP_ASSIGN_OR_RETURN(const int index, FindDevice(answers, options.gpu));
+  const cudaDeviceProp& chosen = answers[index].properties;
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
                    Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
@@ -323,18 +372,19 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   if (result != cudaSuccess) {
     return absl::AbortedError(absl::StrCat(description, " cannot be used: ", ErrorText(result)));
   }
-  if (!HasCodeForDevice()) {
+  if (const cudaError_t error = CodeForDevice(); error != cudaSuccess) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has compute capability %d.%d, for which this program has no code; build it with "
-        "-DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
-        description, chosen.major, chosen.minor, chosen.major, chosen.minor));
+        "%s has compute capability %d.%d, for which this program has no code that runs: %s; build "
+        "it with -DPUSHPULL_CUDA_ARCHITECTURES=%d%d or all (CUDA 13 supports 7.5 and later)",
+        description, chosen.major, chosen.minor, ErrorText(error), chosen.major, chosen.minor));
   }
   std::unique_ptr<ChoiceContext> libraries;
   if (options.library != GpuLibrary::kOwn) {
     PP_ASSIGN_OR_RETURN(libraries, OpenLibraries(options, chosen.name));
   }
-  auto device = std::make_unique<CudaDevice>(description, chosen.name, listed[index].uuid,
-                                             options.memory_limit_bytes, std::move(libraries));
+  auto device =
+      std::make_unique<CudaDevice>(description, chosen.name, ListedOf(answers[index]).uuid,
+                                   options.memory_limit_bytes, std::move(libraries));
   PP_RETURN_IF_ERROR(device->Start(index, chosen));
   return device;
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/losses.h"
+#include "kernels/device.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -113,7 +114,7 @@ class CudaOperators final : public Operators<T> {
   void SampleImages(const ImageInput& input, int64_t samples, const void* block,
                     T* images) override {
     CHECK(input.channels == 1 || input.channels == 3) << input.channels;
-    CHECK_LE(samples, 65535);  // CUDA's limit of gridDim.y
+    CHECK_LE(samples, kMostDeviceSamples);
     PUSHPULL_CUDA::SampleImages(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }

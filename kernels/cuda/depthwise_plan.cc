@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/channel_sums.h"
 #include "kernels/cuda/depthwise.h"
+#include "kernels/cuda/divisor.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace depthwise {
@@ -16,8 +17,6 @@ namespace {
 
 constexpr int kBlocksPerMultiprocessor = 8;  // the most that are launched
 constexpr int64_t kTileCost = 150;  // the instructions that a tile takes besides loads and steps
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What one image of a tile needs: the number of loads of eight channels, and the bytes of shared
 // memory.
@@ -43,11 +42,11 @@ int64_t SharedBudget(const Queue& queue, int resident) {
 // Chooses how many blocks share the tiles of a slab. All run at once, `resident` per
 // multiprocessor.
 void SetBlocks(const Queue& queue, int64_t channels, int64_t tiles, int resident, Plan* plan) {
-  plan->slabs = static_cast<int>(CeilDiv(channels, kSlab));
+  plan->slabs = CeilDivide(channels, kSlab);
   const int64_t most =
       std::clamp<int64_t>(int64_t{resident} * queue.multiprocessors / plan->slabs, 1, tiles);
   // Every block gets the same number of tiles, except perhaps the last.
-  plan->parts = static_cast<int>(CeilDiv(tiles, CeilDiv(tiles, most)));
+  plan->parts = CeilDivide(tiles, CeilDivide<int64_t>(tiles, most));
 }
 
 // Chooses the size of a tile. It tries sizes that fill the threads and the shared memory well and
@@ -60,16 +59,18 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
   const auto consider = [&](int64_t images, int64_t rows, int64_t columns) {
     const Staging needed = staging(rows, columns);
     if (needed.bytes * images > budget) return;
-    const int64_t row_tiles = CeilDiv(walk.rows, rows),
-                  column_tiles = CeilDiv(walk.columns, columns),
-                  image_tiles = CeilDiv(walk.images, images);
-    const int64_t turns = CeilDiv(row_tiles * column_tiles * image_tiles * slabs, at_once);
+    const int64_t row_tiles = CeilDivide<int64_t>(walk.rows, rows),
+                  column_tiles = CeilDivide<int64_t>(walk.columns, columns),
+                  image_tiles = CeilDivide<int64_t>(walk.images, images);
+    const int64_t turns =
+        CeilDivide<int64_t>(row_tiles * column_tiles * image_tiles * slabs, at_once);
     for (int64_t segments = 1; segments <= std::min<int64_t>(rows, 4); ++segments) {
-      const int64_t segment_rows = CeilDiv(rows, segments);
+      const int64_t segment_rows = CeilDivide<int64_t>(rows, segments);
       // Counted in half steps: the start of a walk costs about half a step.
-      const int64_t steps = CeilDiv(images * columns * segments, kSlots) * (2 * segment_rows + 1);
+      const int64_t steps =
+          CeilDivide<int64_t>(images * columns * segments, kSlots) * (2 * segment_rows + 1);
       const int64_t cost =
-          turns * (CeilDiv(needed.loads * images, kThreads / 4) * walk.load_cost * 2 +
+          turns * (CeilDivide<int64_t>(needed.loads * images, kThreads / 4) * walk.load_cost * 2 +
                    steps * walk.step_cost + 2 * kTileCost);
       if (cost >= best) continue;
       best = cost;
@@ -79,7 +80,7 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
       plan->image_tiles = static_cast<int>(image_tiles);
       plan->row_tiles = static_cast<int>(row_tiles);
       plan->column_tiles = static_cast<int>(column_tiles);
-      plan->segments = static_cast<int>(CeilDiv(rows, segment_rows));
+      plan->segments = CeilDivide(rows, segment_rows);
       plan->segment_rows = static_cast<int>(segment_rows);
       plan->items = static_cast<int>(images * columns * plan->segments);
       plan->by_columns = Divisor(plan->columns);
@@ -90,12 +91,13 @@ void ChooseTile(const Queue& queue, const Walk& walk, int64_t slabs, int64_t bud
     }
   };
   constexpr int64_t kMost = 16;  // the most rows or columns of a tile, in steps
-  const int64_t fewest_row_tiles = CeilDiv(walk.rows, kMost),
-                fewest_column_tiles = CeilDiv(walk.columns, kMost);
+  const int64_t fewest_row_tiles = CeilDivide<int64_t>(walk.rows, kMost),
+                fewest_column_tiles = CeilDivide<int64_t>(walk.columns, kMost);
   for (int64_t r = fewest_row_tiles; r <= std::min(walk.rows, fewest_row_tiles * 4 + 4); ++r) {
     for (int64_t c = fewest_column_tiles; c <= std::min(walk.columns, fewest_column_tiles + 3);
          ++c) {
-      const int64_t rows = CeilDiv(walk.rows, r), columns = CeilDiv(walk.columns, c);
+      const int64_t rows = CeilDivide<int64_t>(walk.rows, r),
+                    columns = CeilDivide<int64_t>(walk.columns, c);
       consider(1, rows, columns);
       if (r > 1 || c > 1) continue;
       for (int64_t images = 2; images <= std::min<int64_t>(walk.images, kSlots); images *= 2) {
@@ -156,9 +158,10 @@ Plan TiledForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
     return {pixels, pixels * (kSlab * static_cast<int64_t>(sizeof(float)) + kPlaceBytes)};
   };
   constexpr int64_t kLineBytes = kForwardLines * kSlab * sizeof(float);
-  const Walk walk{shape.in.n, shape.out_h(), CeilDiv(shape.out_w(), 2), 40, 70, kForwardResident};
+  const Walk walk{shape.in.n, shape.out_h(),   CeilDivide<int64_t>(shape.out_w(), 2), 40,
+                  70,         kForwardResident};
   Plan plan;
-  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
+  ChooseTile(queue, walk, CeilDivide<int64_t>(shape.in.c, kSlab),
              SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
   SetBlocks(queue, shape.in.c, plan.tiles, walk.resident, &plan);
   plan.values = StagedPixels(plan.images, rows_of(plan.rows), columns_of(plan.columns));
@@ -181,10 +184,14 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
   constexpr int64_t kLineBytes = kBackwardLines * kSlab * sizeof(float);
   // Steps begin at multiples of the stride, counted with the padding.
   const int64_t top = shape.padding.top % stride, left = shape.padding.left % stride;
-  const Walk walk{shape.in.n, CeilDiv(top + shape.in.h, stride),   CeilDiv(left + shape.in.w, 2),
-                  35,         static_cast<int>(65 * (stride + 1)), kBackwardResident};
+  const Walk walk{shape.in.n,
+                  CeilDivide<int64_t>(top + shape.in.h, stride),
+                  CeilDivide<int64_t>(left + shape.in.w, 2),
+                  35,
+                  static_cast<int>(65 * (stride + 1)),
+                  kBackwardResident};
   Plan plan;
-  ChooseTile(queue, walk, CeilDiv(shape.in.c, kSlab),
+  ChooseTile(queue, walk, CeilDivide<int64_t>(shape.in.c, kSlab),
              SharedBudget(queue, walk.resident) - kLineBytes, staging, &plan);
   SetBlocks(queue, shape.in.c, plan.tiles, walk.resident, &plan);
   plan.gradients = StagedPixels(plan.images, plan.rows + back, gradient_columns(plan.columns));
@@ -197,16 +204,16 @@ Plan TiledBackwardPlan(const Queue& queue, const ConvolutionShape& shape, int el
 
 Plan GenericForwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
-  SetBlocks(queue, shape.in.c, CeilDiv(shape.out().rows(), kGenericSlots), kBlocksPerMultiprocessor,
-            &plan);
+  SetBlocks(queue, shape.in.c, CeilDivide<int64_t>(shape.out().rows(), kGenericSlots),
+            kBlocksPerMultiprocessor, &plan);
   plan.shared_bytes = size_t{3} * kGenericSlots * kSlab * sizeof(float);
   return plan;
 }
 
 Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape) {
   Plan plan;
-  SetBlocks(queue, shape.in.c, CeilDiv(shape.in.rows(), kGenericSlots), kBlocksPerMultiprocessor,
-            &plan);
+  SetBlocks(queue, shape.in.c, CeilDivide<int64_t>(shape.in.rows(), kGenericSlots),
+            kBlocksPerMultiprocessor, &plan);
   plan.shared_bytes =
       (shape.kernel * shape.kernel + size_t{2}) * kGenericSlots * kSlab * sizeof(float);
   return plan;

@@ -9,6 +9,12 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// a / b, rounded up, for numbers that are not negative.
+template <typename Result = int>
+constexpr Result CeilDivide(int64_t a, int64_t b) {
+  return static_cast<Result>((a + b - 1) / b);
+}
+
 // Divides numbers from 0 to 2^31 - 1 by a number from 1 to 2^31 - 1. With l = ceil(log2(divisor))
 // and m = floor(2^32 * (2^l - divisor) / divisor) + 1, the quotient of n is
 // (floor(m * n / 2^32) + n) / 2^l, rounded down (Granlund and Montgomery, "Division by invariant

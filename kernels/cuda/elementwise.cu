@@ -174,15 +174,23 @@ void ConvertToFloat(Queue* queue, int64_t size, const T* from, float* to) {
   Convert(queue, "ConvertToFloat", size, from, to);
 }
 
-bool HasCodeForDevice() {
+cudaError_t CodeForDevice() {
   cudaFuncAttributes attributes;
   const cudaError_t result =
       cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&ZeroKernel));
-  if (result != cudaErrorNoKernelImageForDevice && result != cudaErrorInvalidDeviceFunction) {
-    return true;  // another error is reported by what comes next
+  switch (result) {
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    // The driver has to compile the code for this device and cannot.
+    case cudaErrorInvalidPtx:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilationDisabled:
+      cudaGetLastError();  // clears it
+      return result;
+    default:
+      return cudaSuccess;  // another error is reported by what comes next
   }
-  cudaGetLastError();  // clears it
-  return false;
 }
 
 void Zero(Queue* queue, int64_t size, float* out) {

@@ -42,9 +42,10 @@ void MovingStatistics(Queue* queue, absl::Span<const PushedStatistics<float>> no
 void CorrectStatistics(Queue* queue, int64_t channels, double left, const float* mean,
                        const float* variance, float* corrected_mean, float* corrected_variance);
 
-// Whether this program has code for the calling thread's device, or code that the driver can
-// compile for it. All kernels are compiled for the same devices.
-bool HasCodeForDevice();
+// Returns why this program has no code that runs on the calling thread's device, neither for it nor
+// such that the driver can compile for it, or cudaSuccess. All kernels are compiled for the same
+// devices.
+cudaError_t CodeForDevice();
 
 }  // namespace pushpull::PUSHPULL_CUDA
 

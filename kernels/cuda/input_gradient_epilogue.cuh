@@ -10,7 +10,7 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// An epilogue of FinishStaged (convolution_product.cuh). It stores rows of dz and sums dz and
+// An epilogue of FinishStaged (convolution_epilogue.cuh). It stores rows of dz and sums dz and
 // dz * (raw - mean) of the numbers as stored. `columns` is the number of channels of x; a block
 // handles a group of them from `first_column` on.
 template <typename T>

@@ -120,6 +120,22 @@ class Gpus(EndToEndTest):
         self.assertIn("exit code 201", text)
         self.assertTrue(self.checkpoint(STEPS))
 
+    def test_clone_whose_gpu_is_gone_waits_for_it_and_does_not_go_on_on_the_cpu(self):
+        failure, lost = self.folder / "failure", self.folder / "lost"
+        failure.write_text("100")  # kernel launches until the failure, which comes in the first step
+        server = self.start_server(self.config, "run")
+        # Neither --gpus nor --device: a clone that starts without a GPU would choose the CPU.
+        worker = self.start_on_gpus("run", "--num_clones=1", machine={"FAILURE": failure, "LOST": lost})
+        worker.wait_for("this clone has computed on GPU-01000000-0000-0000-0000-000000000000, "
+                        "which cannot be used now: there is no GPU")
+        lost.unlink()
+        self.assertEqual(worker.wait(), 0, worker.text() + server.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertNotIn("on the CPU", worker.text())
+        self.assertEqual(worker.text().count("clone 0 computes on GPU 0 (emulated GPU"), 2)
+        self.assertIn("exit code 201", worker.text())
+        self.assertTrue(self.checkpoint(STEPS))
+
     def test_non_finite_value_is_reported_with_step_clone_and_variable(self):
         self.config = self.write_config(batch=3, steps=50, optimizer=MOMENTUM.replace("0.02", "1e30"))
         server = self.start_server(self.config, "run")

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "kernels/device_selection.h"
+#include "worker/model/device_runner.h"
 
 namespace pushpull {
 namespace {
@@ -20,7 +21,16 @@ std::string FlagText(const DeviceFlags& flags) {
                             : absl::StrCat("--gpus=", absl::StrJoin(flags.gpus, ","));
 }
 
+// The error of a clone that had the GPU before. Whatever it is, it may pass: a GPU that has failed
+// is often not listed until it has been reset.
+absl::Status EarlierGpuError(const DeviceFlags& flags, const absl::Status& error) {
+  const std::string message = absl::StrCat("this clone has computed on ", flags.earlier_device,
+                                           ", which cannot be used now: ", error.message());
+  return WithExitCode(absl::Status(error.code(), message), kExitGpuLost);
+}
+
 absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
+  if (!flags.earlier_device.empty()) return EarlierGpuError(flags, error);
   const std::string message = absl::StrCat(FlagText(flags), ": ", error.message());
   switch (error.code()) {
     case absl::StatusCode::kNotFound:
@@ -29,8 +39,10 @@ absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
       return UsageError(message);
     case absl::StatusCode::kFailedPrecondition:
       return WithExitCode(absl::FailedPreconditionError(message), kExitInternal);
+    // Opening needs little memory, so that others hold it if there is none.
+    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kAborted:
-      return WithExitCode(absl::AbortedError(message), kExitGpuLost);
+      return WithExitCode(absl::Status(error.code(), message), kExitGpuLost);
     default:
       return absl::Status(error.code(), message);
   }
@@ -89,12 +101,14 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
   PP_RETURN_IF_ERROR(CheckDeviceFlags(flags));
   PP_ASSIGN_OR_RETURN(const CpuIsa isa, CpuIsaOf(flags));
   UseCpuIsa(isa);
-  if (flags.device == "cpu") return ChooseCpu(flags, "");
+  if (flags.device == "cpu" || flags.earlier_device == kEarlierCpu) return ChooseCpu(flags, "");
   GpuOptions options;
   options.memory_limit_bytes = flags.gpu_memory_limit_mb << 20;
   PP_ASSIGN_OR_RETURN(options.library, ParseGpuLibrary(flags.gpu_library));
   options.library_choices_file = flags.library_choices_file;
-  if (!flags.gpus.empty()) {
+  if (!flags.earlier_device.empty()) {
+    options.gpu = flags.earlier_device;
+  } else if (!flags.gpus.empty()) {
     if (index >= static_cast<int>(flags.gpus.size())) {
       return UsageError(absl::StrCat(FlagText(flags), " names no GPU for process ", index));
     }
@@ -124,12 +138,14 @@ std::string DescribeDevice(const ChosenDevice& chosen) {
   return absl::StrCat(place, " in ", PrecisionName(chosen.precision));
 }
 
-ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host) {
   const absl::string_view precision = PrecisionName(chosen.precision);
   ps::Arithmetic arithmetic;
   if (chosen.device != nullptr) {
     // The number of the GPU is left out, because it differs between the clones of a worker.
-    arithmetic.set_device(absl::StrCat(chosen.device->model(), " in ", precision));
+    arithmetic.set_device(
+        absl::StrCat(chosen.device->model(), " in ", precision,
+                     chosen.device->uses_libraries() ? absl::StrCat(", libraries of ", host) : ""));
     arithmetic.set_rounding(arithmetic.device());
     return arithmetic;
   }
@@ -141,7 +157,8 @@ ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen) {
 }
 
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device) {
-  if (status.ok() || device == nullptr || device->status().ok()) return status;
+  if (status.ok() || device == nullptr) return status;
+  if (device->status().ok() && !MemoryMayBecomeFree(status)) return status;
   return WithExitCode(std::move(status), kExitGpuLost);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "kernels/device.h"
 #include "kernels/gpu.h"
@@ -19,11 +20,17 @@
 
 namespace pushpull {
 
+inline constexpr char kEarlierCpu[] = "cpu";
+
 // The values of the flags. Empty values mean that the flag was not given.
 struct DeviceFlags {
   std::string device;  // "cuda" or "cpu"; empty: "cuda" if `gpus` is given or there is a GPU
   // Indices or UUIDs, one per process. Empty: process i takes GPU i mod the number of GPUs.
   std::vector<std::string> gpus;
+  // What an earlier process of this clone computed on: kEarlierCpu or the UUID of a GPU. The clone
+  // stays on it whatever the flags above say and whichever GPUs there are now. Empty: the clone has
+  // had no such process.
+  std::string earlier_device;
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
@@ -53,13 +60,15 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
 // Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number
 // of the clone in a worker, and 0 in other programs. If neither --device nor --gpus is given and
-// there is no usable GPU, the result is the CPU with a warning. Blocks as long as access.open does.
+// there is no usable GPU, the result is the CPU with a warning. flags.earlier_device overrules the
+// other flags. Blocks as long as access.open does.
 //
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
 //        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
-//   201  The GPU does not answer.
+//   201  The GPU does not answer, or others hold its memory. With flags.earlier_device, every
+//        failure to open that GPU: it could be opened before, so that a new process may succeed.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 
@@ -67,12 +76,14 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
 // the precision.
 std::string DescribeDevice(const ChosenDevice& chosen);
 
-// Returns what a clone tells the server. The instruction sets of x86 with fused multiply-adds have
-// the same text for the rounding, since their bits are equal (docs/decisions/0028).
-ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen);
+// Returns what a clone on the machine `host` tells the server. The instruction sets of x86 with
+// fused multiply-adds have the same text for the rounding, since their bits are equal
+// (docs/decisions/0028). GPUs of one model have the same text, unless libraries compute there: each
+// machine has measured for itself which algorithms are the fastest.
+ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host);
 
-// Returns `status`, with exit code 201 attached if it is an error and `device` has failed. `device`
-// may be null.
+// Returns `status`, with exit code 201 attached if `device` has failed or its memory may become
+// free (device_runner.h): a new process may succeed. `device` may be null.
 absl::Status WithDeviceExitCode(absl::Status status, const Device* device);
 
 }  // namespace pushpull

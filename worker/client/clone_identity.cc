@@ -23,10 +23,14 @@ uint64_t NewSession() {
   return session;
 }
 
-std::string ClonePeerName(uint32_t clone) {
+std::string HostName() {
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid(), " clone ", clone);
+  return host;
+}
+
+std::string ClonePeerName(uint32_t clone) {
+  return absl::StrCat(HostName(), ":", getpid(), " clone ", clone);
 }
 
 absl::Status SendCloneIdentity(int socket, const CloneIdentity& identity) {

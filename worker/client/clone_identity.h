@@ -21,6 +21,9 @@ struct CloneIdentity {
 // just booted and the generator is not seeded.
 uint64_t NewSession();
 
+// Returns the name of this machine; "localhost" if the system does not tell.
+std::string HostName();
+
 // Returns what messages call a clone of this process: "host:1234 clone 0".
 std::string ClonePeerName(uint32_t clone);
 

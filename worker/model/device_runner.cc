@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
@@ -21,6 +22,9 @@ namespace {
 
 // The granularity of a GPU's memory allocations.
 constexpr int64_t kBlockBytes = int64_t{2} << 20;
+
+// The payload of a status for which MemoryMayBecomeFree is true.
+constexpr char kMayBecomeFreeUrl[] = "pushpull/memory_may_become_free";
 
 template <typename T>
 Operators<T>* OperatorsOf(Device* device) {
@@ -350,16 +354,31 @@ absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLay
   return bytes;
 }
 
-// The error of a runner that does not fit into `free` bytes. Finds the largest batch that fits by
-// bisection.
+absl::Status CheckBatch(const RunnerOptions& options) {
+  if (options.max_batch <= kMostDeviceSamples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: a batch of one process has up to %d samples, of which a GPU takes at most %d; lower "
+      "it%s",
+      options.training ? "train_config.batch_size" : "eval_config.batch_size", options.max_batch,
+      kMostDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
+}
+
+// The bytes that were free before a runner was made: now, and if no other process used the GPU.
+struct FreeMemory {
+  int64_t now;
+  int64_t without_others;
+};
+
+// The error of a runner that does not fit into the free memory. Finds the largest batch that fits
+// by bisection.
 template <typename T>
 absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, Device* device,
-                         const RunnerOptions& options, int64_t free) {
+                         const RunnerOptions& options, const FreeMemory& free) {
   RunnerOptions tried = options;
   PP_ASSIGN_OR_RETURN(const int64_t needed, RequiredBytes<T>(spec, layout, device, tried));
   // If `needed` bytes are free and the allocation failed nevertheless, the memory is fragmented:
   // the batch that was refused must not be recommended.
-  const int64_t available = std::min(free, needed - 1);
+  const int64_t available = std::min(free.now, needed - 1);
   int64_t fits = 0;
   int64_t too_large = options.max_batch;
   while (too_large - fits > 1) {
@@ -375,16 +394,23 @@ absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, 
                          options.training ? "train_config.batch_size or, in synchronous mode, "
                                             "use more clones"
                                           : "eval_config.batch_size");
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s: a batch of %d needs %.2f GiB of GPU memory, %.2f GiB are free; %s",
-      device->description(), options.max_batch, needed / kGib, free / kGib, advice));
+  const std::string problem =
+      absl::StrFormat("%s: a batch of %d needs %.2f GiB of GPU memory, %.2f GiB are free; ",
+                      device->description(), options.max_batch, needed / kGib, free.now / kGib);
+  if (needed > free.without_others) return absl::ResourceExhaustedError(problem + advice);
+  absl::Status status = absl::ResourceExhaustedError(absl::StrFormat(
+      "%s%s; or try again later, because %.2f GiB would be free if no other process used the GPU",
+      problem, advice, free.without_others / kGib));
+  status.SetPayload(kMayBecomeFreeUrl, absl::Cord("yes"));
+  return status;
 }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<NetworkRunner>> Make(const NetworkSpec& spec,
                                                     const VariableLayout& layout, Device* device,
                                                     const DeviceRunnerOptions& options) {
-  const int64_t free = device->free_bytes();
+  PP_RETURN_IF_ERROR(CheckBatch(options.runner));
+  const FreeMemory free = {device->free_bytes(), device->free_bytes_without_others()};
   auto runner = std::make_unique<DeviceRunner<T>>(spec, layout.total_elements(), device, options);
   const absl::Status allocated = runner->AllocateOnDevice(layout);
   if (absl::IsResourceExhausted(allocated)) {
@@ -397,6 +423,10 @@ absl::StatusOr<std::unique_ptr<NetworkRunner>> Make(const NetworkSpec& spec,
 }
 
 }  // namespace
+
+bool MemoryMayBecomeFree(const absl::Status& status) {
+  return status.GetPayload(kMayBecomeFreeUrl).has_value();
+}
 
 absl::StatusOr<std::unique_ptr<NetworkRunner>> MakeDeviceRunner(
     const NetworkSpec& spec, const VariableLayout& layout, Device* device,

@@ -29,13 +29,18 @@ struct DeviceRunnerOptions {
 };
 
 // Builds a runner. `device` must outlive it and be used only by the thread that calls the runner.
-// Errors as Network::Create; RESOURCE_EXHAUSTED: the message says how much memory is needed, how
-// much is free, and which batch size would fit. After the first error of the device, all calls of
-// the runner return it.
+// Errors as Network::Create; INVALID_ARGUMENT: a batch has more samples than kMostDeviceSamples;
+// RESOURCE_EXHAUSTED: the message says how much memory is needed, how
+// much is free, and which batch size would fit; see also MemoryMayBecomeFree. After the first error
+// of the device, all calls of the runner return it.
 absl::StatusOr<std::unique_ptr<NetworkRunner>> MakeDeviceRunner(const NetworkSpec& spec,
                                                                 const VariableLayout& layout,
                                                                 Device* device,
                                                                 const DeviceRunnerOptions& options);
+
+// Returns whether `status` is an error of MakeDeviceRunner about memory that would do if no other
+// process held some of it. Trying again later may help then.
+bool MemoryMayBecomeFree(const absl::Status& status);
 
 }  // namespace pushpull
 

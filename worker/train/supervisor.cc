@@ -85,7 +85,7 @@ absl::Status Supervisor::Start(int clone) {
   PCHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
   ++process.identity.process_number;
   CHECK_EQ(SendCloneIdentity(ends[0], process.identity), absl::OkStatus());
-  const std::vector<std::string> command = options_.command(clone);
+  const std::vector<std::string> command = options_.command(clone, states_[clone]);
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -136,6 +136,7 @@ void Supervisor::ReadReports(int clone) {
       process.training_since = clock_->Now();
     }
     states_[clone].report = *std::move(report);
+    states_[clone].reported = true;
     states_[clone].phase = CloneState::Phase::kRunning;
   }
   process.unread.erase(0, begin);

@@ -28,12 +28,28 @@
 
 namespace pushpull {
 
+// The state of one clone.
+struct CloneState {
+  enum class Phase {
+    kStarting,    // the process runs and has not reported yet
+    kRunning,     // the process has reported
+    kRestarting,  // the process died and will be started again
+    kDone,        // the process ended with exit code 0
+    kLeft         // the process ended with one of leaving_exit_codes
+  };
+  Phase phase = Phase::kStarting;
+  CloneReport report;      // the last one received
+  bool reported = false;   // whether `report` has been received, from any process of the clone
+  int deaths = 0;          // processes that did not end with exit code 0
+  std::string last_death;  // "killed by signal 9", "exit code 1", "could not be started: ..."
+};
+
 struct SupervisorOptions {
   int num_clones = 1;
-  // Returns the argv of a clone's process. Descriptor kSupervisorFd of that process is a socket,
-  // from which the clone reads its identity (clone_identity.h) and to which it writes its reports
-  // (clone_report_codec.h).
-  std::function<std::vector<std::string>(int clone)> command;
+  // Returns the argv of the next process of a clone, whose earlier ones have left `state`.
+  // Descriptor kSupervisorFd of that process is a socket, from which the clone reads its identity
+  // (clone_identity.h) and to which it writes its reports (clone_report_codec.h).
+  std::function<std::vector<std::string>(int clone, const CloneState& state)> command;
   // Exit codes that a restart cannot cure, such as for a bad config or a lost peer. All clones are
   // stopped, and Run returns the code.
   std::vector<int> permanent_exit_codes;
@@ -52,21 +68,6 @@ struct SupervisorOptions {
   // How long clones may take to end after SIGTERM before they are killed.
   absl::Duration drain_timeout = absl::Seconds(30);
   absl::Duration poll_period = absl::Milliseconds(20);  // of exits and reports
-};
-
-// The state of one clone.
-struct CloneState {
-  enum class Phase {
-    kStarting,    // the process runs and has not reported yet
-    kRunning,     // the process has reported
-    kRestarting,  // the process died and will be started again
-    kDone,        // the process ended with exit code 0
-    kLeft         // the process ended with one of leaving_exit_codes
-  };
-  Phase phase = Phase::kStarting;
-  CloneReport report;      // the last one received
-  int deaths = 0;          // processes that did not end with exit code 0
-  std::string last_death;  // "killed by signal 9", "exit code 1", "could not be started: ..."
 };
 
 // Thread rule: Run is called once, by one thread.

@@ -114,15 +114,10 @@ inline unsigned atomicInc(unsigned* address, unsigned most) {
 inline void __threadfence() {}  // blocks run one after another
 
 template <typename T>
-T __ldg(const T* address) {
-  return *address;
-}
-template <typename T>
 T __ldcg(const T* address) {
   return *address;
 }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
-inline int __ffs(int value) { return __builtin_ffs(value); }
 inline unsigned __float_as_uint(float value) {
   unsigned bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -132,9 +127,6 @@ inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;
-}
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
 }
 
 #endif  // PUSHPULL_KERNELS_CUDA_EMULATION_DEVICE_FUNCTIONS_H_

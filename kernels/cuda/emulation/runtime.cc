@@ -102,8 +102,8 @@ bool IsPinned(const void* data, size_t bytes) {
 }
 
 // Keeps an error that only this thread sees, once.
-cudaError_t Refuse() {
-  last_error = cudaErrorInvalidResourceHandle;
+cudaError_t Refuse(cudaError_t error = cudaErrorInvalidResourceHandle) {
+  last_error = error;
   return last_error;
 }
 
@@ -123,6 +123,18 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle:
       return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorECCUncorrectable:
+      return "cudaErrorECCUncorrectable";
+    case cudaErrorInvalidPtx:
+      return "cudaErrorInvalidPtx";
+    case cudaErrorJitCompilerNotFound:
+      return "cudaErrorJitCompilerNotFound";
+    case cudaErrorUnsupportedPtxVersion:
+      return "cudaErrorUnsupportedPtxVersion";
+    case cudaErrorJitCompilationDisabled:
+      return "cudaErrorJitCompilationDisabled";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     default:
@@ -166,6 +178,7 @@ cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= machine().state.device_count) return cudaErrorInvalidDevice;
+  if (device == machine().state.silent_device) return Refuse(cudaErrorECCUncorrectable);
   std::memset(properties, 0, sizeof(*properties));
   std::strcpy(properties->name, "emulated GPU");
   properties->totalGlobalMem = machine().state.memory_bytes;
@@ -174,15 +187,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->minor = machine().state.capability % 10;
   properties->sharedMemPerBlockOptin = 227 * 1024;
   properties->uuid.bytes[0] = static_cast<char>(device + 1);
-  properties->l2CacheSize = 1 << 20;
   return Health();
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  if (length < 13) return cudaErrorInvalidValue;
-  std::strcpy(id, "0000:00:00.0");
-  id[6] = static_cast<char>('0' + device % 10);
-  return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -401,9 +406,10 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  if (machine().state.capability >= kEmulatedCodeFrom) return Health();
-  last_error = cudaErrorNoKernelImageForDevice;
-  return last_error;
+  const EmulatedMachine& state = machine().state;
+  if (state.code_error == cudaSuccess && state.capability >= kEmulatedCodeFrom) return Health();
+  return Refuse(state.code_error != cudaSuccess ? state.code_error
+                                                : cudaErrorNoKernelImageForDevice);
 }
 
 cudaError_t cudaGetLastError() {

@@ -34,16 +34,19 @@ enum cudaError_t {
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorInvalidPtx = 218,
+  cudaErrorJitCompilerNotFound = 221,
+  cudaErrorUnsupportedPtxVersion = 222,
+  cudaErrorJitCompilationDisabled = 223,
   cudaErrorInvalidResourceHandle = 400,
-  cudaErrorNotReady = 600,
-  cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureInvalidated = 901,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1;
@@ -80,7 +83,6 @@ struct cudaDeviceProp {
   struct {
     char bytes[16];
   } uuid;
-  int l2CacheSize;
 };
 
 cudaError_t cudaGetDeviceCount(int* count);
@@ -90,7 +92,6 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
 cudaError_t cudaFree(void* pointer);
@@ -117,7 +118,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 struct cudaFuncAttributes {};
-// Answers as a program would that has code for kEmulatedCodeFrom and later.
+// Answers as a program would that has code for kEmulatedCodeFrom and later, or as the machine says.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaGetLastError();
 
@@ -141,12 +142,14 @@ inline constexpr int kEmulatedCodeFrom = 80;  // a compute capability, times 10
 // Describes the emulated machine.
 struct EmulatedMachine {
   int device_count = 1;
+  int silent_device = -1;                 // cudaGetDeviceProperties fails for it
   int driver_version = 13000;             // below 13000, the version of the runtime, it is too old
   size_t memory_bytes = size_t{1} << 40;  // of the device memory of all devices together
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;
-  int capability = 90;  // the compute capability, times 10
+  int capability = 90;                   // the compute capability, times 10
+  cudaError_t code_error = cudaSuccess;  // of cudaFuncGetAttributes, if it is another
   int multiprocessors = 4;
   bool defers = false;  // work on streams waits until somebody waits for it
   // Each call that queues work or waits runs some work of any stream, chosen by this seed.

@@ -16,6 +16,9 @@
 //   The blocks of a grid run in such an order, too. A result that differs shows that a barrier is
 //   missing, also for device memory, where races are not looked for, or that it depends on which
 //   block is the last.
+// What it cannot find: blocks run one after another, and __threadfence does nothing. So each block
+// sees all that earlier ones have written, and a missing fence between blocks, or a block that
+// waits for one which a GPU would run at the same time, is not noticed.
 //
 // Thread rule: a thread of the host runs one grid at a time; several threads may each run one.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_THREAD_BLOCK_H_

@@ -52,7 +52,16 @@ std::optional<std::string> ChoiceFile::Find(const std::string& key) const {
   return found->second;
 }
 
+std::optional<std::string> ChoiceFile::FindAgain(const std::string& key) {
+  if (!path_.empty()) lines_.merge(Read());
+  return Find(key);
+}
+
 absl::Status ChoiceFile::AddToFile(const std::string& name, std::string* choice) {
+  if (path_.empty()) {
+    return absl::FailedPreconditionError(
+        "no folder is known for them; set XDG_CACHE_HOME or HOME to one");
+  }
   PP_RETURN_IF_ERROR(MakeDirectories(files_, FolderOf(path_)));
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.Lock(path_ + ".lock");
   // Others hold the lock for as long as it takes to write a small file.
@@ -77,7 +86,7 @@ absl::Status ChoiceFile::AddToFile(const std::string& name, std::string* choice)
 std::string ChoiceFile::Add(const std::string& key, const std::string& choice) {
   const std::string name = absl::StrCat(conditions_, "\t", key);
   std::string holds = choice;
-  const absl::Status kept = path_.empty() ? absl::OkStatus() : AddToFile(name, &holds);
+  const absl::Status kept = AddToFile(name, &holds);
   if (!kept.ok() && !warned_) {
     warned_ = true;
     LOG(WARNING) << "the fastest implementations are not kept, so that a clone that is "

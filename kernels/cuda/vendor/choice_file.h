@@ -26,10 +26,13 @@ class ChoiceFile {
   // The choice for an operator, or nullopt.
   std::optional<std::string> Find(const std::string& key) const;
 
+  // As Find, but reads the file again, because another process may have added the choice.
+  std::optional<std::string> FindAgain(const std::string& key);
+
   // Adds a choice and returns the one that holds: another process may have been first, and then its
   // choice is returned. `key` and `choice` have no tabs and no line ends. Waits up to two seconds
-  // for other processes. If the file cannot be written, that is logged once, and the choice holds
-  // for this process.
+  // for other processes. If the file cannot be written, or there is none, that is logged once, and
+  // the choice holds for this process.
   std::string Add(const std::string& key, const std::string& choice);
 
  private:

@@ -31,33 +31,32 @@ constexpr float kLargestDifference = std::is_same_v<T, float> ? 1e-3f : 3e-2f;
 // Device memory that is freed with the object.
 class Scratch {
  public:
-  explicit Scratch(Queue* queue) : queue_(*queue) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    for (void* const block : blocks_) cudaFree(block);
-  }
+  Scratch(Queue* queue, const TrialMemory* allocate) : queue_(*queue), allocate_(*allocate) {}
 
-  // Returns room for `size` numbers, or null if the device has no memory for it.
+  // Returns room for `size` numbers, or null if there is no memory for it.
   template <typename Number>
   Number* Take(int64_t size) {
-    void* block = nullptr;
-    const int64_t bytes = std::max<int64_t>(size, 1) * static_cast<int64_t>(sizeof(Number));
-    if (!queue_.Enter()) return nullptr;
-    if (cudaMalloc(&block, static_cast<size_t>(bytes)) != cudaSuccess) {
-      cudaGetLastError();  // clears the error, which the next launch would report as its own
-      failed_ = true;
-      return nullptr;
-    }
-    blocks_.push_back(block);
-    return static_cast<Number*>(block);
+    if (!queue_.Enter() || !status_.ok()) return nullptr;
+    auto block = allocate_(std::max<int64_t>(size, 1) * static_cast<int64_t>(sizeof(Number)));
+    status_ = block.status();
+    if (!status_.ok()) return nullptr;
+    blocks_.push_back(*std::move(block));
+    return static_cast<Number*>(blocks_.back()->data());
   }
-  bool failed() const { return failed_; }
+  // OK, or the first error of Take.
+  const absl::Status& status() const { return status_; }
 
  private:
   Queue& queue_;
-  std::vector<void*> blocks_;
-  bool failed_ = false;
+  const TrialMemory& allocate_;
+  std::vector<std::unique_ptr<Memory>> blocks_;
+  absl::Status status_;
+};
+
+class UncountedMemory final : public Memory {
+ public:
+  UncountedMemory(void* data, int64_t bytes) : Memory(data, bytes) {}
+  ~UncountedMemory() override { cudaFree(data()); }
 };
 
 std::string ShapeText(const ConvolutionShape& shape) {
@@ -79,6 +78,15 @@ std::string ValueText(const Lazy<T>& x) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Memory>> AllocateUncounted(int64_t bytes) {
+  void* block = nullptr;
+  if (cudaMalloc(&block, static_cast<size_t>(bytes)) != cudaSuccess) {
+    cudaGetLastError();  // clears the error, which the next launch would report as its own
+    return absl::ResourceExhaustedError(absl::StrCat("the GPU has no ", bytes, " bytes"));
+  }
+  return std::make_unique<UncountedMemory>(block, bytes);
+}
 
 absl::StatusOr<double> MeasureByEvents(Queue* queue, absl::FunctionRef<absl::Status()> work) {
   constexpr int kRepeats = 3, kRuns = 4;
@@ -283,10 +291,13 @@ template <typename T>
 absl::StatusOr<typename ConvolutionChoice<T>::Way> ConvolutionChoice<T>::Choose(const Call& call) {
   const std::vector<Way> ways = WaysOf(call);
   if (ways.size() == 1) return ways[0];
-  Scratch scratch(&queue_);
+  Scratch scratch(&queue_, &context_.allocate);
   const Trial own(call, &scratch), other(call, &scratch);
   float* const place = scratch.Take<float>(2);
-  if (scratch.failed()) return absl::ResourceExhaustedError("no GPU memory to try libraries");
+  if (!scratch.status().ok()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no GPU memory to try libraries: ", scratch.status().message()));
+  }
   PP_RETURN_IF_ERROR(own.call.Run(&queue_, Way()));
 
   // Returns the milliseconds of a library's way, or infinity if it cannot be used.
@@ -361,6 +372,11 @@ typename ConvolutionChoice<T>::Way ConvolutionChoice<T>::Decide(const Call& call
     if (kept.has_value()) return named(*kept);
   }
   const absl::StatusOr<Way> best = Choose(call);
+  if (!best.ok() && context_.own_competes) {
+    // Another clone of this machine may have found memory for its trial in the meantime.
+    const std::optional<std::string> kept = context_.file->FindAgain(key);
+    if (kept.has_value()) return named(*kept);
+  }
   if (!best.ok()) {
     LOG(WARNING) << key << ": our kernels, because " << best.status().message();
     return Way();

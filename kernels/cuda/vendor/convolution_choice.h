@@ -17,10 +17,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/vendor/choice_file.h"
 #include "kernels/cuda/vendor/product.h"
+#include "kernels/memory.h"
 #include "kernels/operands.h"
 
 namespace pushpull::PUSHPULL_CUDA {
@@ -29,6 +31,11 @@ namespace pushpull::PUSHPULL_CUDA {
 // measures by events of the device.
 using Stopwatch = std::function<absl::StatusOr<double>(Queue*, absl::FunctionRef<absl::Status()>)>;
 absl::StatusOr<double> MeasureByEvents(Queue* queue, absl::FunctionRef<absl::Status()> work);
+
+// Allocates device memory, which is freed with the object. RESOURCE_EXHAUSTED: there is none. The
+// default takes whatever the GPU has; a device counts what it hands out.
+using TrialMemory = std::function<absl::StatusOr<std::unique_ptr<Memory>>(int64_t bytes)>;
+absl::StatusOr<std::unique_ptr<Memory>> AllocateUncounted(int64_t bytes);
 
 // What the choices of float and Bfloat16 share. It must outlive them.
 struct ChoiceContext {
@@ -42,6 +49,7 @@ struct ChoiceContext {
   // of large maps with few channels are what our kernels are made to avoid.
   int64_t workspace_limit = int64_t{512} << 20;
   Stopwatch milliseconds = MeasureByEvents;
+  TrialMemory allocate = AllocateUncounted;  // for the results of trials
 };
 
 // The convolutions of one queue. T is float or Bfloat16. Thread-compatible.

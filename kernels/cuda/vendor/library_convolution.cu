@@ -12,8 +12,6 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-int64_t Padded(int64_t channels) { return (channels + 7) / 8 * 8; }
-
 Shape OnePixelSamples(const Shape& shape) { return {shape.rows(), 1, 1, shape.c}; }
 
 // The places of the workspace follow one another in this order.
@@ -36,9 +34,9 @@ struct Places {
       return place;
     };
     const Shape out = shape.out();
-    const int64_t padded = Padded(out.c);
+    const int64_t padded = PaddedChannels(out.c);
     const int64_t filter_size = int64_t{shape.kernel} * shape.kernel * shape.in.c * padded;
-    value = take(shape.in.rows() * Padded(shape.in.c) * kBytes);
+    value = take(shape.in.rows() * PaddedChannels(shape.in.c) * kBytes);
     gradient = take(out.rows() * padded * kBytes);
     filter = take(filter_size * static_cast<int64_t>(sizeof(float)));
     result = take(std::max(shape.in.size(), out.rows() * padded) * kBytes);
@@ -52,7 +50,7 @@ template <typename T>
 absl::Status QueueWeightGradient(Queue* queue, const ConvolutionShape& shape, const T* x,
                                  const T* dy, float* dweights, Product* product,
                                  const Places<T>& places) {
-  const int64_t padded = Padded(shape.out_channels);
+  const int64_t padded = PaddedChannels(shape.out_channels);
   PP_RETURN_IF_ERROR(product->Queue(queue->stream, x, dy, places.filter, places.product));
   if (product->float_result()) {
     UnpackFilterGradient(queue, shape, reinterpret_cast<const float*>(places.filter), padded,
@@ -70,7 +68,8 @@ absl::Status QueueInputGradient(Queue* queue, const ConvolutionShape& shape, con
                                 Product* product, const Places<T>& places) {
   T* const filter = reinterpret_cast<T*>(places.filter);
   T* const dvalue = reinterpret_cast<T*>(places.result);
-  PackFilter(queue, shape, weights, Padded(shape.out_channels), product->filter_order(), filter);
+  PackFilter(queue, shape, weights, PaddedChannels(shape.out_channels), product->filter_order(),
+             filter);
   PP_RETURN_IF_ERROR(product->Queue(queue->stream, dy, filter, dvalue, places.product));
   // The pooling of samples of one pixel passes gradients through: what is left is the activation
   // and the sums for the batch norm.
@@ -85,7 +84,7 @@ absl::Status QueueInputGradient(Queue* queue, const ConvolutionShape& shape, con
 template <typename T>
 ProductShape ProductOf(ProductKind kind, const ConvolutionShape& shape) {
   ProductShape product = {kind, shape, std::is_same_v<T, Bfloat16>};
-  product.convolution.out_channels = Padded(shape.out_channels);
+  product.convolution.out_channels = PaddedChannels(shape.out_channels);
   return product;
 }
 
@@ -100,7 +99,7 @@ absl::Status LibraryForward(Queue* queue, const ConvolutionShape& shape, const L
                             const float* weights, const float* bias, T* y,
                             const StatisticsOut<T>& statistics, Product* product, void* workspace) {
   const Places<T> places(*queue, shape, workspace);
-  const int64_t padded = Padded(shape.out_channels);
+  const int64_t padded = PaddedChannels(shape.out_channels);
   T* const filter = reinterpret_cast<T*>(places.filter);
   T* const result = padded == shape.out_channels ? y : reinterpret_cast<T*>(places.result);
   const T* const value = FormValue(queue, shape, x, places.value);

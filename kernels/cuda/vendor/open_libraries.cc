@@ -14,10 +14,6 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// The version of our kernels (kernels/cuda/NOTES.md). Raise it when they become faster or slower,
-// so that choices that were kept are made again.
-constexpr int kKernelsVersion = 6;
-
 // Where choices depend on the machine: a line without tabs.
 std::string Conditions(absl::string_view gpu, const ChoiceContext& context) {
   int driver = 0;

@@ -12,6 +12,10 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
+// The version of our kernels: the last one of the table in kernels/cuda/NOTES.md. Raise it when
+// they become faster or slower, so that choices that were kept are made again.
+inline constexpr int kKernelsVersion = 10;
+
 // Opens those of cuDNN and cuBLASLt that the machine has, for the current device, whose name is
 // `gpu`, and the file of choices. options.library is kAuto or kVendor; kAuto: null if there is
 // none, which is logged. FAILED_PRECONDITION: kVendor, and there is none.

@@ -87,7 +87,9 @@ class PacedDevice final : public Device, OperatorProfiler {
   std::string description() const override { return "a GPU that only takes time"; }
   std::string model() const override { return "paced"; }
   std::string uuid() const override { return "GPU-paced"; }
+  bool uses_libraries() const override { return false; }
   int64_t free_bytes() const override { return int64_t{1} << 40; }
+  int64_t free_bytes_without_others() const override { return free_bytes(); }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override {
     const int64_t wanted = std::max<int64_t>(bytes, 1);

@@ -9,6 +9,10 @@
 //                                 computed then
 //   PUSHPULL_EMULATED_FAILURE     a file that holds a number N. The process that manages to remove
 //                                 the file loses its GPU after N launches.
+//   PUSHPULL_EMULATED_LOST        a file. The process that removes that of
+//   PUSHPULL_EMULATED_FAILURE
+//                                 makes it, and while it is there, processes that start find no
+//                                 GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -32,10 +36,18 @@ long Setting(const char* name, long fallback) {
 emulated_cuda::EmulatedMachine Machine() {
   emulated_cuda::EmulatedMachine machine;
   machine.device_count = static_cast<int>(Setting("PUSHPULL_EMULATED_GPUS", 1));
+  const char* const lost = std::getenv("PUSHPULL_EMULATED_LOST");
+  if (lost != nullptr && std::ifstream(lost).good()) machine.device_count = 0;
   machine.driver_version = static_cast<int>(Setting("PUSHPULL_EMULATED_DRIVER", 13000));
   machine.multiprocessors = static_cast<int>(Setting("PUSHPULL_EMULATED_MULTIPROCESSORS", 4));
   machine.memory_bytes = static_cast<size_t>(Setting("PUSHPULL_EMULATED_MEMORY_MB", 4096)) << 20;
   return machine;
+}
+
+// Removes the file of the failure, or moves it to where it says that there is no GPU any more.
+bool TakeFailure(const char* path) {
+  const char* const lost = std::getenv("PUSHPULL_EMULATED_LOST");
+  return (lost == nullptr ? std::remove(path) : std::rename(path, lost)) == 0;
 }
 
 void ArrangeFailure(emulated_cuda::EmulatedMachine machine) {
@@ -43,7 +55,7 @@ void ArrangeFailure(emulated_cuda::EmulatedMachine machine) {
   if (path == nullptr) return;
   int64_t launches = -1;
   std::ifstream(path) >> launches;
-  if (launches < 0 || std::remove(path) != 0) return;
+  if (launches < 0 || !TakeFailure(path)) return;
   machine.launches_until_failure = launches;
   emulated_cuda::SetEmulatedMachine(machine);
 }
@@ -56,14 +68,15 @@ absl::StatusOr<int> CountGpus() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const GpuOptions& options) {
-  emulated_cuda::SetEmulatedMachine(Machine());
+  const emulated_cuda::EmulatedMachine machine = Machine();
+  emulated_cuda::SetEmulatedMachine(machine);
   const char* const launches = std::getenv("PUSHPULL_EMULATED_LAUNCHES");
   if (launches != nullptr && !emulation::StartLaunchList(launches)) {
     return absl::InvalidArgumentError(
         absl::StrCat("PUSHPULL_EMULATED_LAUNCHES: cannot write ", launches));
   }
   auto device = emulated_cuda::OpenDevice(options);
-  if (device.ok()) ArrangeFailure(Machine());
+  if (device.ok()) ArrangeFailure(machine);
   return device;
 }
 

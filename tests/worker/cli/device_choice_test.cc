@@ -21,11 +21,14 @@ using ::testing::StartsWith;
 // A device that only records how it was opened and whether it failed.
 class NamedDevice final : public Device {
  public:
-  explicit NamedDevice(absl::Status status = absl::OkStatus()) : status_(std::move(status)) {}
+  explicit NamedDevice(absl::Status status = absl::OkStatus(), bool uses_libraries = false)
+      : status_(std::move(status)), uses_libraries_(uses_libraries) {}
   std::string description() const override { return "named"; }
   std::string model() const override { return "model of GPU"; }
   std::string uuid() const override { return "GPU-named"; }
+  bool uses_libraries() const override { return uses_libraries_; }
   int64_t free_bytes() const override { return 0; }
+  int64_t free_bytes_without_others() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t) override { return status_; }
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t) override { return status_; }
   void Write(void*, const void*, int64_t) override {}
@@ -47,6 +50,7 @@ class NamedDevice final : public Device {
 
  private:
   const absl::Status status_;
+  const bool uses_libraries_;
 };
 
 class DeviceChoiceTest : public ::testing::Test {
@@ -59,7 +63,8 @@ class DeviceChoiceTest : public ::testing::Test {
       library_ = options.library;
       choices_file_ = options.library_choices_file;
       if (!open_error_.ok()) return open_error_;
-      return std::make_unique<NamedDevice>();
+      return std::make_unique<NamedDevice>(absl::OkStatus(),
+                                           finds_libraries_ && library_ != GpuLibrary::kOwn);
     };
     return OpenChosenDevice(flags, index, {count, open});
   }
@@ -74,6 +79,7 @@ class DeviceChoiceTest : public ::testing::Test {
   std::vector<std::string> opened_;
   int64_t limit_ = -1;
   GpuLibrary library_ = GpuLibrary::kOwn;
+  bool finds_libraries_ = true;
   std::string choices_file_;
 };
 
@@ -105,6 +111,47 @@ TEST_F(DeviceChoiceTest, WithoutTheFlagProcessesTakeTheGpusInTurn) {
     for (int index = 0; index < 3; ++index) ASSERT_TRUE(Open(Flags(device), index).ok());
   }
   EXPECT_THAT(opened_, ElementsAre("0", "1", "0", "0", "1", "0"));
+}
+
+TEST_F(DeviceChoiceTest, ACloneStaysOnTheGpuOfItsEarlierProcess) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = "GPU-5a";
+  count_ = 1;  // the others have failed, so that clone 3 would take that of clone 0
+  ASSERT_TRUE(Open(flags, 3).ok());
+  flags.gpus = {"0", "1"};
+  ASSERT_TRUE(Open(flags, 1).ok());
+  EXPECT_THAT(opened_, ElementsAre("GPU-5a", "GPU-5a"));
+}
+
+TEST_F(DeviceChoiceTest, ACloneWhoseGpuIsGoneDoesNotGoOnOnTheCpu) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = "GPU-5a";
+  for (const absl::StatusOr<int>& count : std::vector<absl::StatusOr<int>>{
+           0, absl::UnknownError("CUDA does not start"), absl::FailedPreconditionError("old")}) {
+    count_ = count;
+    for (const absl::Status& error :
+         {absl::NotFoundError("there is no GPU"), absl::FailedPreconditionError("no CUDA"),
+          absl::AbortedError("does not answer"), absl::ResourceExhaustedError("full")}) {
+      open_error_ = error;
+      for (const char* device : {"", "cuda"}) {
+        flags.device = device;
+        ExpectError(flags, kExitGpuLost,
+                    absl::StrCat("this clone has computed on GPU-5a, which cannot be used now: ",
+                                 error.message()));
+      }
+    }
+  }
+}
+
+TEST_F(DeviceChoiceTest, ACloneStaysOnTheCpuWithoutAnotherWarning) {
+  DeviceFlags flags = Flags("");
+  flags.earlier_device = kEarlierCpu;
+  const auto chosen = Open(flags);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->device, nullptr);
+  EXPECT_EQ(chosen->precision, Precision::kFloat);
+  EXPECT_EQ(chosen->warning, "");
+  EXPECT_TRUE(opened_.empty());
 }
 
 TEST_F(DeviceChoiceTest, PassesPrecisionAndMemoryLimitOn) {
@@ -147,20 +194,37 @@ TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
 TEST_F(DeviceChoiceTest, TellsTheServerWhetherTheBitsAreThoseOfOthers) {
   DeviceFlags flags = Flags("cpu");
   flags.cpu_isa = "avx2";
-  const ps::Arithmetic avx2 = ArithmeticOf(*Open(flags));
+  const ps::Arithmetic avx2 = ArithmeticOf(*Open(flags), "host");
   EXPECT_EQ(avx2.device(), "the CPU (avx2) in fp32");
   flags.cpu_isa = "sse4";
-  const ps::Arithmetic sse4 = ArithmeticOf(*Open(flags));
+  const ps::Arithmetic sse4 = ArithmeticOf(*Open(flags), "host");
   EXPECT_NE(sse4.rounding(), avx2.rounding());
   flags.cpu_isa = "auto";
-  EXPECT_EQ(ArithmeticOf(*Open(flags)).rounding(), avx2.rounding());
+  EXPECT_EQ(ArithmeticOf(*Open(flags), "host").rounding(), avx2.rounding());
   flags.precision = "bf16";
-  EXPECT_NE(ArithmeticOf(*Open(flags)).rounding(), avx2.rounding());
+  EXPECT_NE(ArithmeticOf(*Open(flags), "host").rounding(), avx2.rounding());
 
   // GPUs of one model compute the same, whatever their numbers.
-  const ps::Arithmetic gpu = ArithmeticOf(*Open(Flags("cuda", {"0", "1"}), 1));
+  const ps::Arithmetic gpu = ArithmeticOf(*Open(Flags("cuda", {"0", "1"}), 1), "host");
   EXPECT_EQ(gpu.device(), "model of GPU in bf16");
   EXPECT_EQ(gpu.rounding(), gpu.device());
+}
+
+TEST_F(DeviceChoiceTest, TellsTheServerOfLibrariesBecauseMachinesMayChooseDifferently) {
+  DeviceFlags flags = Flags("cuda");
+  flags.gpu_library = "own";
+  EXPECT_EQ(ArithmeticOf(*Open(flags), "a").rounding(), "model of GPU in bf16");
+  for (const char* library : {"auto", "vendor"}) {
+    flags.gpu_library = library;
+    const ps::Arithmetic first = ArithmeticOf(*Open(flags, 0), "a");
+    EXPECT_EQ(first.device(), "model of GPU in bf16, libraries of a");
+    EXPECT_EQ(first.rounding(), first.device());
+    EXPECT_EQ(ArithmeticOf(*Open(flags, 1), "a").rounding(), first.rounding());
+    EXPECT_NE(ArithmeticOf(*Open(flags, 0), "b").rounding(), first.rounding());
+  }
+  finds_libraries_ = false;
+  flags.gpu_library = "auto";
+  EXPECT_EQ(ArithmeticOf(*Open(flags), "a").rounding(), "model of GPU in bf16");
 }
 
 TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
@@ -212,8 +276,9 @@ TEST_F(DeviceChoiceTest, ARequestedGpuThatIsMissingIsAnError) {
   ExpectError(Flags("", {"7"}), kExitUsage, "--gpus=7: no GPU 7");
   open_error_ = absl::AbortedError("GPU 7 does not answer");
   ExpectError(Flags("", {"7"}), kExitGpuLost, "--gpus=7: GPU 7 does not answer");
+  // No batch is too large here: what opening needs, every GPU has, unless others hold its memory.
   open_error_ = absl::ResourceExhaustedError("GPU 7 is full");
-  ExpectError(Flags("", {"7"}), kExitBadInput, "--gpus=7: GPU 7 is full");
+  ExpectError(Flags("", {"7"}), kExitGpuLost, "--gpus=7: GPU 7 is full");
 }
 
 TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {

@@ -40,7 +40,9 @@ class DeferredDevice final : public Device {
   std::string description() const override { return "deferred device"; }
   std::string model() const override { return "deferred"; }
   std::string uuid() const override { return "GPU-deferred"; }
+  bool uses_libraries() const override { return false; }
   int64_t free_bytes() const override { return free_bytes_; }
+  int64_t free_bytes_without_others() const override { return free_bytes_; }
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
   void Write(void* to, const void* from, int64_t bytes) override;

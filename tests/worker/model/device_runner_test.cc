@@ -224,8 +224,27 @@ TEST(DeferredMemoryTest, NamesABatchThatWouldFit) {
   EXPECT_FALSE(create(2 * fits + 16, kMemory).ok()) << fits;
   EXPECT_THAT(std::string(create(4, 1 << 20).message()), HasSubstr("not even 1 would fit"));
   options.runner.training = false;
-  EXPECT_THAT(std::string(create(100000, kMemory).message()),
+  EXPECT_THAT(std::string(create(65535, kMemory).message()),
               HasSubstr("would fit: lower eval_config.batch_size"));
+}
+
+TEST(DeviceBatchTest, RefusesMoreSamplesThanALaunchCanHave) {
+  const Problem problem(MakeTestConfig(""));
+  DeviceRunnerOptions options;
+  const auto create = [&](int64_t batch) {
+    DeferredDevice device(int64_t{1} << 20);
+    options.runner.max_batch = batch;
+    return MakeDeviceRunner(problem.spec, problem.layout, &device, options).status();
+  };
+  const absl::Status status = create(65536);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      status.message(),
+      "train_config.batch_size: a batch of one process has up to 65536 samples, of which a GPU "
+      "takes at most 65535; lower it or, in synchronous mode, use more clones");
+  EXPECT_EQ(create(65535).code(), absl::StatusCode::kResourceExhausted);
+  options.runner.training = false;
+  EXPECT_THAT(std::string(create(65536).message()), HasSubstr("eval_config.batch_size: "));
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, DeferredDeviceTest, ::testing::Bool(),

@@ -170,6 +170,34 @@ TEST(EmulatedModelTest, NamesABatchThatWouldFit) {
   EXPECT_TRUE(create(fits).ok()) << fits;
 }
 
+// A second device stands for another process that holds memory of the GPU.
+TEST(EmulatedModelTest, SaysWhetherMemoryThatIsShortMayBecomeFree) {
+  const Problem problem(MakeTestConfig(""));
+  DeviceRunnerOptions options;
+  const auto create = [&](int64_t batch, int64_t limit) {
+    const auto device = Open(limit);
+    options.runner.max_batch = batch;
+    return MakeDeviceRunner(problem.spec, problem.layout, device.get(), options).status();
+  };
+  constexpr int64_t kMemory = int64_t{128} << 20;
+  emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
+  {
+    const auto other = Open();
+    const auto held = other->Allocate(kMemory - (int64_t{64} << 10));
+    ASSERT_TRUE(held.ok()) << held.status();
+    const absl::Status short_now = create(10, 0);
+    EXPECT_EQ(short_now.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(MemoryMayBecomeFree(short_now)) << short_now;
+    EXPECT_THAT(std::string(short_now.message()),
+                HasSubstr("try again later, because 0.12 GiB would be free if no other process"));
+    EXPECT_FALSE(MemoryMayBecomeFree(create(2000, 0))) << "more than the GPU has";
+    EXPECT_FALSE(MemoryMayBecomeFree(create(10, 1 << 20))) << "more than the limit allows";
+  }
+  EXPECT_EQ(create(10, 0), absl::OkStatus());
+  EXPECT_FALSE(MemoryMayBecomeFree(create(2000, 0)));
+  emulated_cuda::SetEmulatedMachine({});
+}
+
 INSTANTIATE_TEST_SUITE_P(Networks, EmulatedDeviceTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "detector" : "classifier"; });
 

@@ -24,7 +24,8 @@
 namespace pushpull {
 namespace {
 
-// Runs a shell script per clone, with $CLONE and $DIR set.
+// Runs a shell script per clone, with $CLONE and $DIR set. $GPU is "new", or "on " and the GPU of
+// the clone's last report.
 class SupervisorTest : public ::testing::Test {
  protected:
   int Run(const std::string& script, int num_clones = 1) {
@@ -32,9 +33,11 @@ class SupervisorTest : public ::testing::Test {
     return Run(script, Options(num_clones), &clock);
   }
   int Run(const std::string& script, SupervisorOptions options, Clock* clock) {
-    options.command = [this, script](int clone) {
+    options.command = [this, script](int clone, const CloneState& state) {
+      const std::string gpu = state.reported ? absl::StrCat("on ", state.report.gpu) : "new";
       return std::vector<std::string>{
-          "/bin/sh", "-c", absl::StrCat("CLONE=", clone, "; DIR=", folder_.path(), "; ", script)};
+          "/bin/sh", "-c",
+          absl::StrCat("CLONE=", clone, "; DIR=", folder_.path(), "; GPU='", gpu, "'; ", script)};
     };
     Supervisor supervisor(options, clock, &signal_, [this](const std::vector<CloneState>& states) {
       states_ = states;
@@ -78,6 +81,16 @@ TEST_F(SupervisorTest, RestartsADeadClone) {
   ASSERT_EQ(states_.size(), 1);
   EXPECT_EQ(states_[0].deaths, 2);
   EXPECT_EQ(states_[0].last_death, "killed by signal 9");
+}
+
+TEST_F(SupervisorTest, TheNextProcessIsToldOfTheGpuOfTheOnesBefore) {
+  CloneReport report;
+  report.gpu = "GPU-5a";
+  EXPECT_EQ(
+      Run(absl::StrCat("echo $GPU >> $DIR/gpus; case $(wc -l < $DIR/gpus) in 1) exit 1;; 2) echo '",
+                       EncodeCloneReport(report), "' >&3; exit 1;; 3) exit 1;; esac")),
+      0);
+  EXPECT_EQ(Contents("gpus"), "new\nnew\non GPU-5a\non GPU-5a\n");
 }
 
 TEST_F(SupervisorTest, NoticesTheEndOfACloneIfSigchldWasIgnored) {

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/convolution.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_operators.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/kernels/cuda/device_fixture.h"
@@ -204,6 +205,62 @@ TEST_F(ConvolutionChoiceTest, UsesOurKernelsIfThereIsNoMemoryToTry) {
   SetEmulatedMachine(machine);
   const auto results = RunCase<Bfloat16>(cases_[0], operators.get(), memory());
   EXPECT_EQ(queue()->error, cudaSuccess) << queue()->failed_call;
+}
+
+TEST_F(ConvolutionChoiceTest, TrialsTakeTheirMemoryFromTheDevice) {
+  int64_t taken = 0;
+  const TrialMemory whole = context_.allocate;
+  context_.allocate = [&](int64_t bytes) {
+    taken += bytes;
+    return whole(bytes);
+  };
+  EXPECT_EQ(ProductsUsed(), 3);
+  // Twice the bfloat16 result of the forward pass and the float gradient of the weights.
+  EXPECT_GE(taken, 2 * (2 * 2 * 5 * 4 * 24 + 4 * 16 * 24));
+  UseFile("");
+  context_.allocate = [](int64_t) { return absl::ResourceExhaustedError("beyond the limit"); };
+  EXPECT_EQ(ProductsUsed(), 0);
+  EXPECT_EQ(measured_, 0);
+}
+
+TEST_F(ConvolutionChoiceTest, WithoutMemoryToTryItComputesAsAnotherCloneHasChosen) {
+  const std::string folder = testing::TempDir() + "/choices_of_another";
+  std::filesystem::remove_all(folder);
+  const std::string path = folder + "/gpu_choices";
+  UseFile(path);
+  std::unique_ptr<ChoiceFile> opened_before = std::move(context_.file);
+  UseFile(path);
+  EXPECT_EQ(ProductsUsed(), 3);  // the other clone
+  context_.file = std::move(opened_before);
+  context_.allocate = [](int64_t) { return absl::ResourceExhaustedError("none"); };
+  EXPECT_EQ(ProductsUsed(), 3);
+  EXPECT_EQ(measured_, 0);
+}
+
+// The operands come from elsewhere, so that the limit of the device is for trials alone.
+TEST(LimitedTrialsTest, TrialsKeepToTheMemoryLimitOfTheProcess) {
+  const auto keeps_loaded = OpenTestCudnn().value();
+  std::vector<ConvolutionCase> cases;
+  AddCase({.shape = {{2, 5, 4, 16}, 24, 1, 1, {}}}, &cases);
+  DefaultQueue queue;
+  DeviceSource source(&queue);
+  const OperandMemory memory = {
+      &source, [&](void* to, const void* from, int64_t bytes) { source.Read(to, from, bytes); }};
+  const std::string folder = testing::TempDir() + "/limited_trials";
+  GpuOptions options;
+  options.library = GpuLibrary::kAuto;
+  options.library_choices_file = folder + "/gpu_choices";
+  const auto kept = [&](int64_t limit) {
+    std::filesystem::remove_all(folder);
+    options.memory_limit_bytes = limit;
+    const auto device = OpenDevice(options).value();
+    RunCase<Bfloat16>(cases[0], device->bfloat16_operators(), memory);
+    EXPECT_EQ(device->status(), absl::OkStatus());
+    EXPECT_EQ(device->free_bytes(), limit) << "not all of the trial's memory was freed";
+    return std::filesystem::exists(options.library_choices_file);
+  };
+  EXPECT_TRUE(kept(1 << 20));
+  EXPECT_FALSE(kept(1 << 10));
 }
 
 TEST(MeasureByEventsTest, RunsTheWorkAndReturnsItsErrors) {

@@ -88,6 +88,47 @@ TEST_F(CudaDeviceTest, AGpuWithoutCodeIsReportedWithWhatToBuild) {
   EXPECT_EQ(other->status(), absl::OkStatus());
 }
 
+TEST_F(CudaDeviceTest, AGpuThatDoesNotAnswerOnlyCostsThoseWhoWantIt) {
+  SetEmulatedMachine({.device_count = 3, .silent_device = 1});
+  for (const char* gpu : {"0", "2", "GPU-03"}) {
+    const auto device = Open({.gpu = gpu});
+    const auto memory = device->Allocate(4).value();  // the error has been cleared
+    device->float_operators()->Zero(1, static_cast<float*>(memory->data()));
+    EXPECT_EQ(device->status(), absl::OkStatus());
+  }
+  // GPU-02 is that of the one which does not tell it.
+  for (const char* gpu : {"1", "GPU-02"}) {
+    const auto device = OpenDevice({.gpu = gpu});
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(device.status().message(),
+                HasSubstr("GPU 1 does not answer: cudaErrorECCUncorrectable"));
+  }
+  const auto device = OpenDevice({.gpu = "7"});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(
+      device.status().message(),
+      HasSubstr("there is no GPU 7: this machine has 0: emulated GPU (GPU-01000000-0000-0000-"
+                "0000-000000000000), 1: no answer (UUID unknown)"));
+}
+
+TEST_F(CudaDeviceTest, CodeThatTheDriverCannotCompileIsReported) {
+  for (const cudaError_t error :
+       {cudaErrorInvalidDeviceFunction, cudaErrorInvalidPtx, cudaErrorJitCompilerNotFound,
+        cudaErrorUnsupportedPtxVersion, cudaErrorJitCompilationDisabled}) {
+    SetEmulatedMachine({.code_error = error});
+    const auto device = OpenDevice({});
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(device.status().message(),
+                AllOf(HasSubstr("no code that runs"), HasSubstr(cudaGetErrorName(error)),
+                      HasSubstr("-DPUSHPULL_CUDA_ARCHITECTURES=90 or all")));
+    SetEmulatedMachine({});
+    const auto other = Open();
+    const auto memory = other->Allocate(4).value();
+    other->float_operators()->Zero(1, static_cast<float*>(memory->data()));
+    EXPECT_EQ(other->status(), absl::OkStatus()) << "the error has not been cleared";
+  }
+}
+
 TEST_F(CudaDeviceTest, OutOfMemoryReportsTheFreeMemory) {
   SetEmulatedMachine({.memory_bytes = size_t{1} << 20});
   const auto device = Open();

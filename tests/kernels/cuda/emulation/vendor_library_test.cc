@@ -1,10 +1,16 @@
 // What is asked of cuDNN and cuBLASLt, and what comes of their answers, with their stand-ins, which
 // check every descriptor.
+#include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "kernels/cuda/vendor/open_libraries.h"
 #include "tests/kernels/cuda/vendor/test_libraries.h"
 
@@ -112,6 +118,24 @@ TEST_F(VendorLibraryTest, OpensTheLibrariesThatThereAre) {
   ASSERT_NE(both_or_one->file, nullptr);
   options.library = GpuLibrary::kVendor;
   EXPECT_FALSE(OpenLibraries(options, "a GPU").value()->own_competes);
+}
+
+// Choices that were made with other kernels must not be kept.
+TEST(KernelsVersionTest, IsTheNewestOfTheNotes) {
+  const std::string path = PUSHPULL_SOURCE_DIR "/kernels/cuda/NOTES.md";
+  PosixFileSystem files;
+  const std::string notes = ReadWholeFile(files, path).value();
+  const size_t begin = notes.find("\n## Versions\n");
+  ASSERT_NE(begin, std::string::npos) << path;
+  const size_t end = notes.find("\n## ", begin + 1);
+  int newest = 0;
+  for (const absl::string_view line : absl::StrSplit(notes.substr(begin, end - begin), '\n')) {
+    const std::vector<absl::string_view> cells = absl::StrSplit(line, '|');
+    int version = 0;
+    if (cells.size() > 1 && absl::SimpleAtoi(cells[1], &version))
+      newest = std::max(newest, version);
+  }
+  EXPECT_EQ(kKernelsVersion, newest) << "by the table of versions in " << path;
 }
 
 TEST_F(VendorLibraryTest, WithoutLibrariesOurKernelsComputeOrTheUserIsTold) {

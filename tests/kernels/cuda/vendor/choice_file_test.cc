@@ -42,6 +42,20 @@ TEST(ChoiceFileTest, OfTwoProcessesTheFirstDecides) {
   EXPECT_THAT(third.Find("b"), Optional(std::string("cudnn/0 own")));
 }
 
+TEST(ChoiceFileTest, FindsWhatAnotherProcessHasAddedSince) {
+  MemoryFileSystem files;
+  ChoiceFile first(&files, "/cache/choices", "H100"), second(&files, "/cache/choices", "H100");
+  EXPECT_EQ(second.Add("b", "cudnn/0 own"), "cudnn/0 own");
+  EXPECT_EQ(first.Add("a", "own own"), "own own");
+  EXPECT_EQ(second.Find("a"), std::nullopt);
+  EXPECT_THAT(second.FindAgain("a"), Optional(std::string("own own")));
+  EXPECT_THAT(second.Find("a"), Optional(std::string("own own")));
+  EXPECT_THAT(second.FindAgain("b"), Optional(std::string("cudnn/0 own")));
+  EXPECT_EQ(second.FindAgain("c"), std::nullopt);
+  ChoiceFile none(&files, "", "H100");
+  EXPECT_EQ(none.FindAgain("a"), std::nullopt);
+}
+
 TEST(ChoiceFileTest, ReplacesLinesThatAreNoChoices) {
   MemoryFileSystem files;
   ASSERT_TRUE(MakeDirectories(files, "/cache").ok());
@@ -65,6 +79,21 @@ TEST(ChoiceFileTest, AChoiceHoldsForTheProcessIfTheFileCannotBeWritten) {
   ChoiceFile none(&files, "", "H100");
   EXPECT_EQ(none.Add("a", "cudnn/0 own"), "cudnn/0 own");
   EXPECT_THAT(none.Find("a"), Optional(std::string("cudnn/0 own")));
+}
+
+TEST(ChoiceFileTest, WarnsOnceIfThereIsNoFile) {
+  MemoryFileSystem files;
+  ChoiceFile none(&files, "", "H100");
+  testing::internal::CaptureStderr();
+  none.Add("a", "own own");
+  none.Add("b", "own own");
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t at = log.find("are not kept");
+  ASSERT_NE(at, std::string::npos) << log;
+  EXPECT_NE(log.find("no folder is known for them; set XDG_CACHE_HOME or HOME", at),
+            std::string::npos)
+      << log;
+  EXPECT_EQ(log.find("are not kept", at + 1), std::string::npos) << log;
 }
 
 TEST(ChoiceFileTest, NoChoiceIsLostIfProcessesAddAtTheSameTime) {
