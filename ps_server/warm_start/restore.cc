@@ -81,6 +81,8 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+constexpr char kAbsent[] = "not in the checkpoint";
+
 class Restorer {
  public:
   Restorer(const VariableLayout& layout, const config::TrainEvalPipelineConfig& config,
@@ -138,7 +140,7 @@ class Restorer {
     const VariableSpec& variable = layout_.variables()[index];
     const SourceTensor* const tensor = source_.Find(row->source_name);
     if (tensor == nullptr) {
-      row->reason = "not in the checkpoint";
+      row->reason = kAbsent;
       return absl::OkStatus();
     }
     const bool transposed = torchvision_ && variable.shape.size() == 4;
@@ -253,11 +255,14 @@ absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
     PP_RETURN_IF_ERROR(CheckCorrectedStatistics(config, report));
     return report;
   }
-  std::vector<std::string> reasons, there;
+  std::vector<std::string> reasons, absent, there;
   for (const RestoreRow& row : report.rows) {
     if (row.source_name.empty()) continue;
-    reasons.push_back(absl::StrCat(row.source_name, " (", row.reason, ")"));
+    std::vector<std::string>& list = row.reason == kAbsent ? absent : reasons;
+    list.push_back(absl::StrCat(row.source_name, " (", row.reason, ")"));
   }
+  // Those that are there and do not fit say more.
+  reasons.insert(reasons.end(), absent.begin(), absent.end());
   for (const SourceTensor& tensor : source.tensors()) there.push_back(tensor.name);
   const std::string searched = reasons.empty()
                                    ? "it names no variable of this network"

@@ -157,10 +157,13 @@ TEST(RestoreTest, FailsIfNoTensorFits) {
 }
 
 TEST(RestoreTest, SaysWhyNoTensorFits) {
-  const FakeSource source({{"FeatureExtractor/MobilenetV1/Conv2d_0/weights", {3, 3, 3, 5}}});
+  const FakeSource source({{"MobilenetV1/Conv2d_1_pointwise/weights", {1, 1, 32, 5}}});
   const Restored restored(MakeSsdTestConfig("ssd_mobilenet_v1"), source);
   EXPECT_EQ(restored.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(restored.status.message()), HasSubstr("its shape there is [3, 3, 3, 5]"));
+  EXPECT_THAT(
+      std::string(restored.status.message()),
+      HasSubstr(
+          "searched for MobilenetV1/Conv2d_1_pointwise/weights (its shape there is [1, 1, 32, 5]"));
 }
 
 TEST(RestoreTest, RefusesValuesThatAreNotFinite) {
