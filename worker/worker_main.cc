@@ -101,7 +101,7 @@ ABSL_FLAG(bool, show_gpus, false,
 ABSL_FLAG(int, threads, 0,
           "CPU threads per clone; on a GPU these prepare the images; 0: the number of cores "
           "divided by the number of clones");
-ABSL_FLAG(std::string, data_dir, "", "folder that relative paths of the pipeline config begin in");
+ABSL_FLAG(std::string, data_dir, "", "Folder that relative paths of the pipeline config begin in");
 ABSL_FLAG(std::string, image_cache_dir, "",
           "Folder on a local disk for a cache of decoded training images, which is built once and "
           "read by all clones of the machine; empty: images are decoded each time they are used");
