@@ -27,7 +27,7 @@ struct Padding {
 // The shape of a convolution with a square kernel. A dense convolution has the weights
 // [kernel, kernel, in.c, out_channels] (HWIO), a depthwise one [kernel, kernel, in.c, 1] and
 // out_channels == in.c. A fully connected layer is a 1x1 convolution of an input [n, 1, 1, c].
-// Operators take only shapes that CheckConvolution accepts; others may have no output.
+// The CPU operators take only shapes that CheckConvolution accepts; others may have no output.
 struct ConvolutionShape {
   Shape in;
   int64_t out_channels = 0;

@@ -103,8 +103,7 @@ ABSL_FLAG(
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
 ABSL_FLAG(absl::Duration, lease, pushpull::ServerOptions().lease,
           "Synchronous mode: a clone that is silent for this long loses its replica to another "
-          "clone until "
-          "it comes back");
+          "clone until it comes back");
 
 namespace pushpull {
 namespace {

@@ -292,7 +292,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   };
   // The supervisor learns the device before it can fail.
   CloneReport opened;
-  opened.waiting_for = absl::StrCat("clone ", clone, " (starting)");
+  opened.waiting_for = absl::StrCat("clone ", clone, " of ", options.num_clones, " (starting)");
   send(opened);
   const absl::Status status = RunClone(options, clone, &clock, &stop, send);
   reports.Flush();

@@ -1,8 +1,6 @@
 // Tested by tests/common/checkpoint/checkpoint_test.cc.
 #include "common/checkpoint/checkpoint_paths.h"
 
-#include <unistd.h>
-
 #include <atomic>
 
 #include "absl/strings/match.h"
@@ -12,6 +10,7 @@
 
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/train_dir.h"
 
 namespace pushpull {
 
@@ -31,9 +30,10 @@ std::optional<uint64_t> ParsePendingEpoch(absl::string_view name) {
 
 std::string TrashPath(const std::string& directory, absl::string_view path) {
   static std::atomic<uint64_t> counter{0};
-  const absl::string_view name = path.substr(path.rfind('/') + 1);
-  return JoinPath(directory,
-                  absl::StrCat(kTrashPrefix, name, "-", getpid(), "-", counter.fetch_add(1)));
+  // Random, because in a container the process number is the same after each start.
+  static const std::string* const process = new std::string(NewRunId().substr(0, 16));
+  return JoinPath(directory, absl::StrCat(kTrashPrefix, FileNameOf(path), "-", *process, "-",
+                                          counter.fetch_add(1)));
 }
 
 std::string PartKey(absl::string_view tensor) { return absl::StrCat("part/", tensor); }

@@ -39,7 +39,7 @@ struct CheckpointManifest {
   std::string run_id;  // 32 hex digits
   uint64_t epoch = 0;
   uint64_t step = 0;          // the version of the variables
-  uint64_t updates = 0;       // of the moving statistics: step * train_config.local_steps
+  uint64_t updates = 0;       // of moving statistics: local_steps for each step (docs/FORMATS.md)
   uint64_t num_replicas = 0;  // replicas in the barrier
   uint64_t seed = 0;
   bool sync = true;

@@ -1,7 +1,11 @@
 #include "common/config/effect_warnings.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 
 namespace pushpull {
 namespace {
@@ -57,6 +61,32 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
                 when);
 }
 
+// Whether a batch norm in the message, or in a message in it, has bias_corrected_moving_statistics.
+bool CorrectsStatistics(const google::protobuf::Message& message) {
+  if (const auto* const norm = dynamic_cast<const config::BatchNorm*>(&message); norm != nullptr) {
+    return norm->bias_corrected_moving_statistics();
+  }
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  return std::any_of(fields.begin(), fields.end(), [&](const auto* field) {
+    return field->message_type() != nullptr && !field->is_repeated() &&
+           CorrectsStatistics(reflection.GetMessage(message, field));
+  });
+}
+
+// In asynchronous mode a clone's statistics replace those of the server, so that a round of one
+// clone takes the place of that of another.
+void WarnAboutCorrectedStatistics(const config::TrainEvalPipelineConfig& config, bool sync,
+                                  std::vector<std::string>* warnings) {
+  if (sync || config.train_config().local_steps() <= 1 || !CorrectsStatistics(config.model())) {
+    return;
+  }
+  warnings->push_back(
+      "batch_norm.bias_corrected_moving_statistics counts more updates than there were, with "
+      "train_config.local_steps in asynchronous mode: leave it out");
+}
+
 }  // namespace
 
 void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
@@ -64,6 +94,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   EffectWarnings effects(warnings);
   WarnAboutTheMode(config.train_config(), sync, &effects);
   WarnAboutTheWarmStart(config.train_config(), &effects);
+  WarnAboutCorrectedStatistics(config, sync, warnings);
   if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
 }
 

@@ -23,6 +23,12 @@ absl::StatusOr<FeatureShape> SlideWindow(const Window& window, const FeatureShap
                                                    " channels; expected at least 1 of each"));
   }
   const SpatialPadding& padding = window.padding;
+  // Every window must contain an element of the input.
+  if (std::max({padding.top, padding.bottom, padding.left, padding.right}) >= window.kernel) {
+    return absl::InvalidArgumentError(absl::StrCat("has padding of ", window.kernel,
+                                                   " or more around a window of ", window.kernel,
+                                                   "x", window.kernel));
+  }
   const FeatureShape output = {
       Positions(input.height, window.kernel, window.stride, padding.top + padding.bottom),
       Positions(input.width, window.kernel, window.stride, padding.left + padding.right), channels};
@@ -88,8 +94,12 @@ struct ShapeOf {
     }
     return output;
   }
-  Result operator()(const op::MaxPool& pool) const { return Pool(pool.window); }
-  Result operator()(const op::AveragePool& pool) const { return Pool(pool.window); }
+  Result operator()(const op::MaxPool& pool) const {
+    return SlideWindow(pool.window, inputs[0], inputs[0].channels);
+  }
+  Result operator()(const op::AveragePool& pool) const {
+    return SlideWindow(pool.window, inputs[0], inputs[0].channels);
+  }
   Result operator()(const op::GlobalAveragePool&) const {
     return FeatureShape{1, 1, inputs[0].channels};
   }
@@ -109,17 +119,6 @@ struct ShapeOf {
     FeatureShape output = inputs[0];
     output.channels *= repeat.times;
     return output;
-  }
-
-  // Every window must contain an element of the input.
-  Result Pool(const Window& window) const {
-    const SpatialPadding& padding = window.padding;
-    if (std::max({padding.top, padding.bottom, padding.left, padding.right}) >= window.kernel) {
-      return absl::InvalidArgumentError(absl::StrCat("has padding of ", window.kernel,
-                                                     " or more around a window of ", window.kernel,
-                                                     "x", window.kernel));
-    }
-    return SlideWindow(window, inputs[0], inputs[0].channels);
   }
 
   Shapes inputs;

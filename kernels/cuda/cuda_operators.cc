@@ -24,12 +24,10 @@ class CudaOperators final : public Operators<T> {
   }
 
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
-    CheckConvolution(shape);
     return choice_.has_value() ? choice_->WorkspaceBytes(shape)
                                : ConvolutionWorkspaceBytes<T>(*queue_, shape);
   }
   int64_t DepthwiseWorkspace(const ConvolutionShape& shape) const override {
-    CheckConvolution(shape);
     return DepthwiseWorkspaceBytes(*queue_, shape);
   }
   int64_t PoolWorkspace(const Shape& shape) const override {

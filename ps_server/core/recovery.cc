@@ -77,7 +77,7 @@ Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& eve
   if (!event.status.ok()) {
     return followup::Stop{absl::Status(
         event.status.code(),
-        absl::StrFormat("epoch %d could not be written: %s", event.epoch, event.status.message()))};
+        absl::StrFormat("epoch %d could not begin: %s", event.epoch, event.status.message()))};
   }
   phase_ = Phase::kFindingCheckpoint;
   actions_->push_back(coordinator_action::FindCheckpoint{});

@@ -27,8 +27,6 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   CheckpointManifest manifest;
   manifest.epoch = order.epoch;
   manifest.step = order.step;
-  // With local steps a clone updates the moving statistics once per mini-batch.
-  manifest.updates = order.step * job.config.train_config().local_steps();
   manifest.seed = job.seed;
   manifest.sync = job.sync;
   manifest.training_done = order.training_done;
@@ -96,6 +94,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
+  counted_ = {manifest.step, manifest.updates};
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
             << ", published in epoch " << manifest.epoch;
   return FoundCheckpoint{
@@ -119,35 +118,47 @@ absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
 }
 
 absl::Status Checkpointer::CheckOptimizerState(const Checkpoint& checkpoint) const {
-  constexpr char kRemedy[] =
-      "; put that field back, or begin a new train_dir with train_config.fine_tune_checkpoint";
+  const std::string remedy =
+      absl::StrCat("; put that field back, or begin a new train_dir",
+                   job_->declared.has_value() ? "" : " with train_config.fine_tune_checkpoint");
+  const char* const field = HasLocalSteps(job_->config.train_config())
+                                ? "train_config.outer_optimizer"
+                                : "train_config.optimizer";
   const std::vector<std::string>& there = checkpoint.manifest().slot_names;
   for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {
     const absl::string_view name = job_->optimizer.slot_name(slot);
     if (std::find(there.begin(), there.end(), name) != there.end()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("train_config.optimizer keeps ", name, " for each variable, but ",
-                     checkpoint.path(), " was written with an optimizer that keeps ",
-                     there.empty() ? "nothing" : absl::StrJoin(there, ", "), kRemedy));
+        absl::StrCat(field, " keeps ", name, " for each variable, but ", checkpoint.path(),
+                     " was written with an optimizer that keeps ",
+                     there.empty() ? "nothing" : absl::StrJoin(there, ", "), remedy));
   }
   if (job_->optimizer.has_ema && !checkpoint.manifest().has_ema) {
     return absl::FailedPreconditionError(
         absl::StrCat("train_config.optimizer has use_moving_average: true, but ", checkpoint.path(),
-                     " was written without moving averages", kRemedy));
+                     " was written without moving averages", remedy));
   }
   return absl::OkStatus();
+}
+
+uint64_t Checkpointer::UpdatesAt(uint64_t step) const {
+  // With local steps a clone updates the moving statistics once per mini-batch.
+  return counted_.updates +
+         (step - std::min(step, counted_.step)) * job_->config.train_config().local_steps();
 }
 
 absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,
                                    uint64_t num_replicas) {
   CheckpointManifest manifest = MakeManifest(*job_, order);
   manifest.run_id = run_id_;
+  manifest.updates = UpdatesAt(order.step);
   manifest.num_replicas = num_replicas;
   manifest.saved_unix = UnixNow();
   if (!run_started_unix_.has_value()) run_started_unix_ = manifest.saved_unix;
   manifest.run_started_unix = *run_started_unix_;
   PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_, manifest));
   from_step_.reset();
+  counted_ = {manifest.step, manifest.updates};
   LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),

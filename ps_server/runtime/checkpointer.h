@@ -50,12 +50,21 @@ class Checkpointer {
   // optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
   absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
+  // Returns how often the moving statistics have been updated up to the step, given that
+  // local_steps is the present one since the newest checkpoint.
+  uint64_t UpdatesAt(uint64_t step) const;
+
+  struct Counted {
+    uint64_t step = 0;
+    uint64_t updates = 0;
+  };
 
   const JobSpec* const job_;
   FileSystem* const files_;
   const std::string train_dir_;
   const std::string run_id_;
   std::optional<uint64_t> from_step_;
+  Counted counted_;                         // of the newest checkpoint
   std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
 };
 

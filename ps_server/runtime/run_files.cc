@@ -42,7 +42,11 @@ absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
   }
   PP_RETURN_IF_ERROR(train_dir_->WriteEpoch(epoch));
   persisted_epoch_ = epoch;
-  return train_dir_->RemovePendingBefore(epoch);
+  const absl::Status removed = train_dir_->RemovePendingBefore(epoch);
+  if (removed.ok()) return removed;
+  return absl::Status(
+      removed.code(),
+      absl::StrCat("what older epochs have not published cannot be removed: ", removed.message()));
 }
 
 absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {

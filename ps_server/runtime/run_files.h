@@ -56,9 +56,10 @@ class RunFiles {
   // of this object's methods.
   void AddShard(VariableStore* store);
 
-  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk. ABORTED: EPOCH already
-  // holds this epoch or a later one, so another server has taken the folder over; no file has
-  // changed.
+  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk. Then removes the
+  // checkpoints that older epochs have not published; after an error of this, EPOCH is written.
+  // ABORTED: EPOCH already holds this epoch or a later one, so another server has taken the folder
+  // over; no file has changed.
   absl::Status PersistEpoch(uint64_t epoch);
   // Writes the number of replicas that an operator has set, and syncs it to disk.
   // FAILED_PRECONDITION: another server has written EPOCH since the last PersistEpoch.

@@ -203,12 +203,16 @@ absl::Status CheckCorrectedStatistics(const config::TrainEvalPipelineConfig& con
                                       const RestoreReport& report) {
   absl::Status status;
   ForEachBatchNorm(BuildNetworkSpec(config.model()), [&](const op::BatchNorm& norm) {
-    const RestoreRow& row = report.rows[norm.moving_mean];
-    if (!norm.bias_corrected || norm.frozen || !row.restored) return;
-    status.Update(absl::FailedPreconditionError(absl::StrCat(
-        "train_config.fine_tune_checkpoint brings ", row.variable,
-        ", but batch_norm.bias_corrected_moving_statistics: true assumes that it begins at 0; "
-        "remove the second field where conv_hyperparams of these layers has it")));
+    if (!norm.bias_corrected || norm.frozen) return;
+    for (const int variable : {norm.moving_mean, norm.moving_variance}) {
+      const RestoreRow& row = report.rows[variable];
+      if (!row.restored) continue;
+      status.Update(absl::FailedPreconditionError(absl::StrCat(
+          "train_config.fine_tune_checkpoint brings ", row.variable,
+          ", but batch_norm.bias_corrected_moving_statistics: true assumes that moving statistics "
+          "begin at mean 0 and variance 1; remove the second field where conv_hyperparams of these "
+          "layers has it")));
+    }
   });
   return status;
 }

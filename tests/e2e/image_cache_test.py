@@ -94,7 +94,7 @@ class ImageCache(EndToEndTest):
         self.start_server(config)
         worker = self.start_worker("run", 3, f"--image_cache_dir={config}")
         self.assertEqual(worker.wait(), 65, worker.text())
-        self.assertIn("is a file, expected a folder", worker.text())
+        self.assertIn("is neither a folder nor a link to one", worker.text())
         for flags in (["--image_cache_max_side=24"], [self.flag, "--image_cache_max_side=-1"]):
             worker = self.start_worker("run", 3, *flags)
             self.assertEqual(worker.wait(), 64, worker.text())

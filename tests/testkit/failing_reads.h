@@ -23,7 +23,8 @@ class FailingReads final : public FileSystem {
 
   explicit FailingReads(FileSystem* files) : files_(files) {}
 
-  // Makes the next `count` operations of this kind on paths that end with `ending` fail.
+  // Makes the next `count` operations of this kind on paths that end with `ending` fail. With an OK
+  // `status` they succeed, after the action of AtFailure.
   void Fail(What what, std::string ending, absl::Status status, int count) {
     what_ = what;
     ending_ = std::move(ending);

@@ -397,9 +397,14 @@ absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, 
   const std::string problem =
       absl::StrFormat("%s: a batch of %d needs %.2f GiB of GPU memory, %.2f GiB are free; ",
                       device->description(), options.max_batch, needed / kGib, free.now / kGib);
-  if (needed > free.without_others) return absl::ResourceExhaustedError(problem + advice);
+  // A sixteenth stands for what CUDA and its libraries take in each process.
+  const int64_t alone = free.without_others - free.without_others / 16;
+  if (needed <= free.now || needed > alone) {
+    return absl::ResourceExhaustedError(problem + advice);
+  }
   absl::Status status = absl::ResourceExhaustedError(absl::StrFormat(
-      "%s%s; or try again later, because %.2f GiB would be free if no other process used the GPU",
+      "%s%s; or try again later, because %.2f GiB would be free if no other process, such as "
+      "another clone, used the GPU",
       problem, advice, free.without_others / kGib));
   status.SetPayload(kMayBecomeFreeUrl, absl::Cord("yes"));
   return status;

@@ -110,7 +110,7 @@ void Supervisor::StartOrTryLater(int clone, int* decided) {
   const absl::Status started = Start(clone);
   if (!started.ok()) {
     states_[clone].last_death = absl::StrCat("could not be started: ", started.message());
-    PlanRestart(clone, states_[clone].last_death, decided);
+    PlanRestart(clone, states_[clone].last_death, options_.exit_code_internal, decided);
   }
 }
 
@@ -165,16 +165,20 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
     *decided = WEXITSTATUS(wait_status);
     return;
   }
-  PlanRestart(clone, absl::StrCat("died (", state.last_death, ")"), decided);
+  // From 128 on a code says that a restart may help (docs/USAGE.md), also one of the whole worker.
+  const bool may_pass = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) >= 128;
+  PlanRestart(clone, absl::StrCat("died (", state.last_death, ")"),
+              may_pass ? WEXITSTATUS(wait_status) : options_.exit_code_internal, decided);
 }
 
-void Supervisor::PlanRestart(int clone, absl::string_view what, int* decided) {
+void Supervisor::PlanRestart(int clone, absl::string_view what, int code_of_giving_up,
+                             int* decided) {
   Process& process = processes_[clone];
   const std::optional<absl::Duration> delay = RestartDelay(clone);
   if (!delay.has_value()) {
     LOG(ERROR) << "clone " << clone << " " << what << "; giving up after " << process.rapid_deaths
                << " failures in a row";
-    *decided = options_.exit_code_internal;
+    *decided = code_of_giving_up;
     return;
   }
   process.restart_at = clock_->Now() + *delay;

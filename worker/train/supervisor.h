@@ -87,7 +87,8 @@ class Supervisor {
   // 0: every clone has ended with 0 or has left, and at least one has ended with 0.
   // A permanent exit code: a clone ended with it.
   // A leaving exit code: all clones have left.
-  // exit_code_internal: a clone died max_rapid_deaths times in a row.
+  // After a clone has died max_rapid_deaths times in a row: the exit code of its last process if
+  // that is at least 128, which means that a restart may help; otherwise exit_code_internal.
   // 128 + SIGTERM: stop_signal was set.
   // Before Run returns while clones are running, it tells them to end and waits for them. Those
   // that still run after drain_timeout are killed by the destructor.
@@ -122,7 +123,7 @@ class Supervisor {
   void HandleExit(int clone, int wait_status, int* decided);
   // Sets the time at which a clone that has died or could not be started is started again. Gives
   // it up after max_rapid_deaths, and then sets *decided. `what` says in the log what has happened.
-  void PlanRestart(int clone, absl::string_view what, int* decided);
+  void PlanRestart(int clone, absl::string_view what, int code_of_giving_up, int* decided);
   // The pause before a clone that has died is restarted; nullopt if the clone is given up.
   std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);

@@ -25,7 +25,10 @@ RulePointer MakeRule(const config::LambOptimizer& config);
 RulePointer MakeSgdRule();
 // momentum_every >= 1.
 RulePointer MakeDelayedNesterovRule(float momentum, uint32_t momentum_every);
-// Returns one of these two, or the rule of momentum.cc.
+// The rule of MomentumOptimizer for differences. Its slot has a name of its own, because a sum of
+// differences is no sum of gradients.
+RulePointer MakeOuterMomentumRule(float momentum, bool use_nesterov);
+// Returns one of these three.
 RulePointer MakeRule(const config::OuterOptimizer& config);
 
 // Calls visit with the message that the config chose and returns its result; returns a

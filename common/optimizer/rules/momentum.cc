@@ -63,10 +63,8 @@ namespace {
 
 class Momentum final : public OptimizerRule {
  public:
-  explicit Momentum(const config::MomentumOptimizer& config)
-      : OptimizerRule({{"Momentum"}}),
-        momentum_(config.momentum_optimizer_value()),
-        use_nesterov_(config.use_nesterov()) {}
+  Momentum(float momentum, bool use_nesterov, const char* slot)
+      : OptimizerRule({{slot}}), momentum_(momentum), use_nesterov_(use_nesterov) {}
 
   std::unique_ptr<const StepUpdate> AtStep(uint64_t /*step*/, float learning_rate) const override {
     return PUSHPULL_FOR_CHOSEN_ISA(AtStep)(momentum_, use_nesterov_, learning_rate);
@@ -80,7 +78,12 @@ class Momentum final : public OptimizerRule {
 }  // namespace
 
 RulePointer MakeRule(const config::MomentumOptimizer& config) {
-  return std::make_shared<Momentum>(config);
+  return std::make_shared<Momentum>(config.momentum_optimizer_value(), config.use_nesterov(),
+                                    "Momentum");
+}
+
+RulePointer MakeOuterMomentumRule(float momentum, bool use_nesterov) {
+  return std::make_shared<Momentum>(momentum, use_nesterov, "OuterMomentum");
 }
 
 }  // namespace pushpull

@@ -10,10 +10,7 @@ RulePointer MakeRule(const config::OuterOptimizer& config) {
   }
   // TensorFlow's form of Nesterov's momentum is that of PyTorch's SGD, which DiLoCo uses
   // (Douillard et al., 2023, arXiv:2311.08105, Algorithm 1).
-  config::MomentumOptimizer momentum;
-  momentum.set_momentum_optimizer_value(config.momentum());
-  momentum.set_use_nesterov(config.use_nesterov());
-  return MakeRule(momentum);
+  return MakeOuterMomentumRule(config.momentum(), config.use_nesterov());
 }
 
 }  // namespace pushpull

@@ -10,6 +10,8 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/file_system.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
@@ -59,6 +61,25 @@ TEST(TrainDir, ANewEpochRemovesWhatOlderOnesHaveNotPublished) {
   ASSERT_EQ((*dir)->RemovePendingBefore(3), absl::OkStatus());
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".tmp-ckpt-00000004-e3", ".tmp-other",
                                                          "LOCK", "ckpt-00000001"}));
+}
+
+TEST(TrainDir, AFrozenServerCannotPublishAfterItsSuccessorHasBegun) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  ASSERT_EQ((*dir)->WriteEpoch(1), absl::OkStatus());
+  ASSERT_EQ(files.MakeDirectory("/d/.tmp-ckpt-00000009-e1"), absl::OkStatus());
+  CheckpointManifest manifest;
+  manifest.epoch = 1;
+  manifest.step = 9;
+  // The publisher has looked into EPOCH, and freezes before it renames the folder.
+  FailingReads frozen(&files);
+  frozen.Fail(FailingReads::What::kOpen, "/EPOCH", absl::OkStatus(), 1);
+  frozen.AtFailure([&] { EXPECT_EQ((*dir)->RemovePendingBefore(2), absl::OkStatus()); });
+  const absl::Status published = PublishCheckpoint(frozen, "/d", manifest);
+  EXPECT_TRUE(absl::IsNotFound(published)) << published;
+  EXPECT_EQ(frozen.failed(), 1);
+  EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{"EPOCH", "LOCK"}));
 }
 
 TEST(TrainDir, KeepsTheRunId) {

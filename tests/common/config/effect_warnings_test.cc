@@ -14,6 +14,7 @@ namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::vector<std::string> EffectsOf(const std::string& text, bool sync = true) {
@@ -52,6 +53,18 @@ TEST(EffectWarningsTest, SomeFieldsAreOfOneMode) {
   EXPECT_THAT(EffectsOf(of_async, /*sync=*/false), IsEmpty());
   EXPECT_THAT(EffectsOf(of_async),
               ElementsAre("train_config.max_staleness has no effect in synchronous mode"));
+}
+
+TEST(EffectWarningsTest, StatisticsAreNotCorrectedInAsynchronousRounds) {
+  const std::string corrects =
+      "model { ssd { feature_extractor { conv_hyperparams { batch_norm { "
+      "bias_corrected_moving_statistics: true } } } } } ";
+  const std::string rounds = "train_config { local_steps: 4 }";
+  EXPECT_THAT(EffectsOf(corrects + rounds, /*sync=*/false),
+              ElementsAre(HasSubstr("counts more updates than there were")));
+  EXPECT_THAT(EffectsOf(corrects + rounds), IsEmpty());
+  EXPECT_THAT(EffectsOf(corrects, /*sync=*/false), IsEmpty());
+  EXPECT_THAT(EffectsOf("model { ssd {} } " + rounds, /*sync=*/false), IsEmpty());
 }
 
 TEST(EffectWarningsTest, AWarmStartNeedsACheckpoint) {

@@ -106,7 +106,7 @@ TEST(OptimizerTest, LocalStepsDivideTheSettingsBetweenClonesAndServer) {
       &config));
   EXPECT_TRUE(HasLocalSteps(config));
   const OptimizerSpec server(config);
-  EXPECT_EQ(server.slot_name(0), "Momentum");
+  EXPECT_EQ(server.slot_name(0), "OuterMomentum");
   EXPECT_EQ(server.learning_rate.At(7), 0.75f);
   EXPECT_TRUE(server.has_ema);
   EXPECT_FALSE(server.measures_norms());

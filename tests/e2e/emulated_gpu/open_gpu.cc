@@ -9,10 +9,9 @@
 //                                 computed then
 //   PUSHPULL_EMULATED_FAILURE     a file that holds a number N. The process that manages to remove
 //                                 the file loses its GPU after N launches.
-//   PUSHPULL_EMULATED_LOST        a file. The process that removes that of
-//   PUSHPULL_EMULATED_FAILURE
-//                                 makes it, and while it is there, processes that start find no
-//                                 GPU.
+//   PUSHPULL_EMULATED_LOST        the name of a file. The process that removes the file of
+//                                 PUSHPULL_EMULATED_FAILURE makes it. While it exists, processes
+//                                 that start find no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -313,12 +313,27 @@ TEST_F(RefusalTest, NamesWhatAnotherOptimizerLacks) {
   for (const char* word : {"train_config.optimizer", "Adam", "ckpt-00000020", "Momentum"}) {
     EXPECT_TRUE(absl::StrContains(adam.message(), word)) << word << ": " << adam;
   }
-  options.train_config =
-      "optimizer { momentum_optimizer { momentum_optimizer_value: 0.9 } use_moving_average: true "
-      "moving_average_decay: 0.9 }";
-  const absl::Status averages = StartOn(options);
-  EXPECT_TRUE(absl::IsFailedPrecondition(averages)) << averages;
-  EXPECT_TRUE(absl::StrContains(averages.message(), "use_moving_average")) << averages;
+  // A sum of differences is no sum of gradients.
+  options.train_config = "local_steps: 8 outer_optimizer { learning_rate: 0.7 momentum: 0.9 }";
+  const absl::Status outer = StartOn(options);
+  EXPECT_TRUE(absl::IsFailedPrecondition(outer)) << outer;
+  EXPECT_TRUE(absl::StrContains(outer.message(), "train_config.outer_optimizer keeps")) << outer;
+}
+
+TEST(CheckpointRecoveryTest, NamesMovingAveragesThatACheckpointLacks) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "optimizer { use_moving_average: false }";
+  {
+    TestServer server(folder, options);
+    const absl::Status end = TrainToTheEnd(&server);
+    ASSERT_TRUE(end.ok()) << end;
+  }
+  options.train_config = "optimizer { use_moving_average: true }";
+  TestServer server(folder, options);
+  const absl::Status started = server.Start();
+  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+  EXPECT_TRUE(absl::StrContains(started.message(), "use_moving_average")) << started;
 }
 
 // A clone updates the moving statistics in each of its mini-batches.
@@ -332,6 +347,24 @@ TEST(CheckpointRecoveryTest, TheManifestCountsTheUpdatesOfLocalSteps) {
   const auto manifest = ReadManifest(server.files(), server.train_dir(), 4);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->updates, 32);
+}
+
+TEST(CheckpointRecoveryTest, TheManifestCountsOnWhereLocalStepsChange) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 4 optimizer { momentum_optimizer {} }";
+  {
+    TestServer server(folder, options);
+    const absl::Status end = TrainToTheEnd(&server);
+    ASSERT_TRUE(end.ok()) << end;
+  }
+  options.train_config = "num_steps: 6 local_steps: 8";
+  TestServer server(folder, options);
+  const absl::Status end = TrainToTheEnd(&server);
+  ASSERT_TRUE(end.ok()) << end;
+  const auto manifest = ReadManifest(server.files(), server.train_dir(), 6);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->updates, 4 + 2 * 8);
 }
 
 TEST_F(RefusalTest, ADamagedCheckpointFallsBackToThePreviousOne) {

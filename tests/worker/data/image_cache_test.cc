@@ -295,7 +295,7 @@ TEST(ImageCache, ReportsFoldersThatCannotBeWritten) {
   const absl::Status status = Prepare(files, source, {file, 0});
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(file), HasSubstr("expected a folder")));
+              AllOf(HasSubstr(file), HasSubstr("neither a folder nor a link to one")));
   EXPECT_FALSE(Prepare(files, source, {file + "/below", 0}).ok());
   EXPECT_FALSE(Prepare(files, source, {"/proc/none", 0}).ok());
   if (geteuid() == 0) GTEST_SKIP() << "root may write to every folder";

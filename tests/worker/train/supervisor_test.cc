@@ -173,6 +173,10 @@ TEST_F(SupervisorTest, GivesUpOnACloneThatKeepsDying) {
   EXPECT_EQ(Contents("starts"), "x\nx\nx\nx\n");
 }
 
+TEST_F(SupervisorTest, GivingUpKeepsACodeThatSaysThatARestartMayHelp) {
+  EXPECT_EQ(Run("exit 201"), 201);
+}
+
 TEST_F(SupervisorTest, AllProcessesOfACloneHaveOneSession) {
   // Each process writes the session and its number within it.
   EXPECT_EQ(Run("od -An -v -t u8 -N 16 <&3 >> $DIR/identity.$CLONE; "

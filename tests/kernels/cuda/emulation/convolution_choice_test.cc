@@ -224,7 +224,7 @@ TEST_F(ConvolutionChoiceTest, TrialsTakeTheirMemoryFromTheDevice) {
 }
 
 TEST_F(ConvolutionChoiceTest, WithoutMemoryToTryItComputesAsAnotherCloneHasChosen) {
-  const std::string folder = testing::TempDir() + "/choices_of_another";
+  const std::string folder = testing::TempDir() + "/choices_of_another_" + std::to_string(getpid());
   std::filesystem::remove_all(folder);
   const std::string path = folder + "/gpu_choices";
   UseFile(path);
@@ -246,7 +246,7 @@ TEST(LimitedTrialsTest, TrialsKeepToTheMemoryLimitOfTheProcess) {
   DeviceSource source(&queue);
   const OperandMemory memory = {
       &source, [&](void* to, const void* from, int64_t bytes) { source.Read(to, from, bytes); }};
-  const std::string folder = testing::TempDir() + "/limited_trials";
+  const std::string folder = testing::TempDir() + "/limited_trials_" + std::to_string(getpid());
   GpuOptions options;
   options.library = GpuLibrary::kAuto;
   options.library_choices_file = folder + "/gpu_choices";
