@@ -1,8 +1,11 @@
 #include "common/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -87,6 +90,29 @@ TEST(OptimizerTest, DefaultsMatchTensorFlowAndPyTorch) {
   EXPECT_EQ(config::AdamWOptimizer().weight_decay(), 0.01f);
 }
 
+// A run that is resumed with another rule would read the slots of the first one as its own.
+TEST(OptimizerTest, NoTwoRulesShareTheNameOfASlot) {
+  std::vector<OptimizerSpec> optimizers;
+  for (const auto* const field : OptimizerFields()) {
+    optimizers.push_back(
+        MakeOptimizer("optimizer { " + field->name() + " { " + kHalfRate + " } }"));
+  }
+  for (const char* const outer :
+       {"momentum: 0.5", "momentum: 0.5 use_nesterov: true momentum_every: 2"}) {
+    optimizers.push_back(
+        MakeOptimizer(absl::StrCat("local_steps: 2 optimizer { adam_optimizer { ", kHalfRate,
+                                   " } } outer_optimizer { learning_rate: 1 ", outer, " }")));
+  }
+  std::set<std::string> names;
+  for (const OptimizerSpec& optimizer : optimizers) {
+    for (int slot = 0; slot < optimizer.num_slots(); ++slot) {
+      EXPECT_TRUE(names.insert(std::string(optimizer.slot_name(slot))).second)
+          << optimizer.slot_name(slot);
+    }
+  }
+  EXPECT_GE(names.size(), 10u);
+}
+
 // Validation of the config and Rule::needs_norms must agree.
 TEST(OptimizerTest, OnlyRulesThatNeedNormsExcludeClipping) {
   for (const auto* const field : OptimizerFields()) {
@@ -131,8 +157,8 @@ TEST(OptimizerTest, TheOuterOptimizerChoosesItsRule) {
   };
   EXPECT_EQ(slots(""), "");
   EXPECT_EQ(slots("outer_optimizer { learning_rate: 0.5 }"), "");
-  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 }"), "Momentum ");
-  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 use_nesterov: true }"), "Momentum ");
+  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 }"), "OuterMomentum ");
+  EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 use_nesterov: true }"), "OuterMomentum ");
   EXPECT_EQ(slots("outer_optimizer { momentum: 0.9 use_nesterov: true momentum_every: 2 }"),
             "DelayedNesterov DelayedNesterov_1 ");
 }
