@@ -1,11 +1,10 @@
 #include "common/config/effect_warnings.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+
+#include "common/config/set_values.h"
 
 namespace pushpull {
 namespace {
@@ -61,18 +60,16 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
                 when);
 }
 
-// Whether a batch norm in the message, or in a message in it, has bias_corrected_moving_statistics.
+// Whether a batch norm in the message has bias_corrected_moving_statistics.
 bool CorrectsStatistics(const google::protobuf::Message& message) {
-  if (const auto* const norm = dynamic_cast<const config::BatchNorm*>(&message); norm != nullptr) {
-    return norm->bias_corrected_moving_statistics();
-  }
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  return std::any_of(fields.begin(), fields.end(), [&](const auto* field) {
-    return field->message_type() != nullptr && !field->is_repeated() &&
-           CorrectsStatistics(reflection.GetMessage(message, field));
-  });
+  bool corrects = false;
+  ForEachSetValue(
+      message, [](const auto&...) { return true; },
+      [&](const SetValue& value) {
+        const auto* const norm = dynamic_cast<const config::BatchNorm*>(&value.message);
+        corrects |= norm != nullptr && norm->bias_corrected_moving_statistics();
+      });
+  return corrects;
 }
 
 // In asynchronous mode a clone's statistics replace those of the server, so that a round of one

@@ -6,6 +6,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/config/set_values.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
@@ -16,54 +17,51 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-class Walker {
+class MarkChecks {
  public:
-  Walker(FieldChecker* checker, std::vector<std::string>* warnings)
+  MarkChecks(FieldChecker* checker, std::vector<std::string>* warnings)
       : checker_(checker), warnings_(warnings) {}
 
-  void Visit(const Message& message, const std::string& prefix) {
-    std::vector<const FieldDescriptor*> fields;
-    message.GetReflection()->ListFields(message, &fields);
-    for (const FieldDescriptor* field : fields) VisitField(message, *field, prefix);
+  void Visit(const Message& message) {
+    ForEachSetValue(
+        message,
+        [this](const Message& owner, const FieldDescriptor& field, const std::string& path) {
+          return IsUsed(owner, field, path);
+        },
+        [this](const SetValue& value) { VisitValue(value); });
   }
 
  private:
-  void VisitField(const Message& message, const FieldDescriptor& field, const std::string& prefix) {
-    const Reflection& reflection = *message.GetReflection();
-    const std::string path = absl::StrCat(prefix, field.name());
+  // Reports a field that is not supported or has no effect. Returns whether it is neither.
+  bool IsUsed(const Message& message, const FieldDescriptor& field, const std::string& path) {
     const auto& options = field.options();
     if (options.HasExtension(config::unsupported)) {
-      if (IsDefault(message, field)) return;
-      checker_->Add(path, "a supported field",
-                    absl::StrCat("\"", field.name(), "\", which is known but not supported"),
-                    options.GetExtension(config::unsupported));
-      return;
+      if (!IsDefault(message, field)) {
+        checker_->Add(path, "a supported field",
+                      absl::StrCat("\"", field.name(), "\", which is known but not supported"),
+                      options.GetExtension(config::unsupported));
+      }
+      return false;
     }
     if (options.HasExtension(config::no_effect)) {
       warnings_->push_back(
           absl::StrCat(path, " has no effect: ", options.GetExtension(config::no_effect)));
-      return;
+      return false;
     }
-    const int count = field.is_repeated() ? reflection.FieldSize(message, &field) : 1;
-    for (int i = 0; i < count; ++i) {
-      VisitValue(message, field, i, field.is_repeated() ? absl::StrCat(path, "[", i, "]") : path);
-    }
+    return true;
   }
 
-  void VisitValue(const Message& message, const FieldDescriptor& field, int index,
-                  const std::string& path) {
-    const Reflection& reflection = *message.GetReflection();
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      Visit(field.is_repeated() ? reflection.GetRepeatedMessage(message, &field, index)
-                                : reflection.GetMessage(message, &field),
-            absl::StrCat(path, "."));
-    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-      VisitString(path, field.is_repeated() ? reflection.GetRepeatedString(message, &field, index)
-                                            : reflection.GetString(message, &field));
+  void VisitValue(const SetValue& set) {
+    const Reflection& reflection = *set.message.GetReflection();
+    const FieldDescriptor& field = set.field;
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      VisitString(set.path, field.is_repeated()
+                                ? reflection.GetRepeatedString(set.message, &field, set.index)
+                                : reflection.GetString(set.message, &field));
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field.is_repeated()) {
-      const EnumValueDescriptor& value = *reflection.GetEnum(message, &field);
+      const EnumValueDescriptor& value = *reflection.GetEnum(set.message, &field);
       if (value.options().HasExtension(config::unsupported_value)) {
-        checker_->Add(path, "a supported value",
+        checker_->Add(set.path, "a supported value",
                       absl::StrCat(value.name(), ", which is known but not supported"),
                       value.options().GetExtension(config::unsupported_value));
       }
@@ -112,7 +110,7 @@ class Walker {
 
 void CheckSchemaMarks(const Message& message, FieldChecker* checker,
                       std::vector<std::string>* warnings) {
-  Walker(checker, warnings).Visit(message, "");
+  MarkChecks(checker, warnings).Visit(message);
 }
 
 std::string SupportedFields(const google::protobuf::OneofDescriptor& oneof) {

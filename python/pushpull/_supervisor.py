@@ -233,9 +233,9 @@ class Supervisor:
         if not is_curable(code):
             self._say(f"clone {clone.number} ended with {clone.last_death}, which a restart cannot fix; stopping all")
             return code
-        return self._plan_restart(clone)
+        return self._plan_restart(clone, code)
 
-    def _plan_restart(self, clone: _Clone) -> Optional[int]:
+    def _plan_restart(self, clone: _Clone, code: int) -> Optional[int]:
         now = time.monotonic()
         pause = 0.0
         if clone.training_since is not None and now - clone.training_since >= SETTLED_S:
@@ -245,7 +245,8 @@ class Supervisor:
             if clone.rapid_deaths >= MAX_RAPID_DEATHS:
                 self._say(f"clone {clone.number} died ({clone.last_death}); giving up after {clone.rapid_deaths} "
                           "deaths in a row")
-                return EXIT_INTERNAL
+                # The worker's own code says, too, that a restart may help.
+                return code if code == EXIT_GPU_LOST else EXIT_INTERNAL
             pause = min(INITIAL_PAUSE_S * 2.0**(clone.rapid_deaths - 1), MAX_PAUSE_S)
         clone.restart_at = now + pause
         self._say(f"clone {clone.number} died ({clone.last_death}); starting it again "
