@@ -1,4 +1,3 @@
-// Tested by tests/common/config/finite_check_test.cc and schema_marks_test.cc.
 #include "common/config/set_values.h"
 
 #include <vector>
