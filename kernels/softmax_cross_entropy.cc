@@ -38,7 +38,8 @@ ClassificationResult SoftmaxCrossEntropyOnCpu(int64_t samples, int64_t classes, 
     const double log_denominator = std::log(denominator);
     // -sum_c target_c * log_softmax_c, with sum_c target_c = 1.
     double loss = log_denominator - (1 - smoothing) * (ToDouble(row[label]) - largest);
-    // Without smoothing the sum may be that of a logit of minus infinity, and 0 times that a NaN.
+    // Without smoothing, off_target is 0. If a logit is minus infinity, so is the sum, and the
+    // product of the two would be a NaN.
     if (off_target != 0) loss -= off_target * sum;
     result.loss += loss;
     result.top1 += at_least < 1;

@@ -77,7 +77,8 @@ __device__ __forceinline__ SampleLoss LossOf(const SoftmaxSize& size, const RowD
   const double off_target = size.smoothing / static_cast<double>(size.classes);
   double loss =
       log(sums.denominator) - (1.0 - size.smoothing) * (static_cast<double>(own) - sums.largest);
-  // Without smoothing the sum may be that of a logit of minus infinity, and 0 times that a NaN.
+  // Without smoothing, off_target is 0. If a logit is minus infinity, so is the sum, and the
+  // product of the two would be a NaN.
   if (off_target != 0.0) loss -= off_target * sum;
   return {loss, LaneSum(at_least)};
 }

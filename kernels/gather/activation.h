@@ -1,4 +1,4 @@
-// Activations: y = f(x) for each element. docs/HACKING.md has the recipe for another one.
+// Activations: y = f(x) for each element. docs/HACKING.md says how to add an activation.
 #ifndef PUSHPULL_KERNELS_GATHER_ACTIVATION_H_
 #define PUSHPULL_KERNELS_GATHER_ACTIVATION_H_
 

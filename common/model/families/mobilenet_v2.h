@@ -11,9 +11,9 @@ namespace pushpull {
 
 // How the multiplier changes the channels of the last 1x1 convolution.
 enum class LastDepthScaling {
-  kBoth,      // TensorFlow 1's detectors: as those of all layers
-  kOnlyUp,    // slim's classifier: a multiplier below 1 does not
-  kOnlyDown,  // TensorFlow 2's detectors: a multiplier above 1 does not
+  kBoth,      // any multiplier scales them, as in all layers: TensorFlow 1's detectors
+  kOnlyUp,    // only a multiplier above 1 scales them: slim's classifier
+  kOnlyDown,  // only a multiplier below 1 scales them: TensorFlow 2's detectors
 };
 
 struct MobilenetV2Widths {
