@@ -1,7 +1,7 @@
 #include "tests/worker/export/export_testing.h"
 
+#include <cmath>
 #include <cstring>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -17,6 +17,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/model/model_layout.h"
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/onnx/onnx_operators.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "worker/model/host_runner.h"
 
@@ -55,14 +56,60 @@ config::TrainEvalPipelineConfig DetectorConfig(const std::string& feature_extrac
   return config;
 }
 
+std::vector<ExportCase> ExportCases() {
+  const std::string lite =
+      "box_predictor { convolutional_box_predictor { use_depthwise: true } } "
+      "post_processing { score_converter: SOFTMAX logit_scale: 2 }";
+  const std::string pyramid =
+      "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } feature_extractor { "
+      "use_depthwise: true fpn { additional_layer_depth: 32 } } box_predictor { "
+      "weight_shared_convolutional_box_predictor { depth: 16 num_layers_before_predictor: 2 "
+      "share_prediction_tower: true use_depthwise: true conv_hyperparams { batch_norm {} } } } "
+      "anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] } }";
+  const std::string relu =
+      "feature_extractor { conv_hyperparams { activation: RELU batch_norm { scale: true } } }";
+  const std::string swish =
+      "feature_extractor { conv_hyperparams { activation: SWISH batch_norm { scale: true } } }";
+  const std::string square =
+      "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "
+      "pad_to_max_dimension: true per_channel_pad_value: 20 "
+      "per_channel_pad_value: 30 per_channel_pad_value: 40 } }";
+  return {{"classifier", ClassifierConfig()},
+          {"classifier_with_relu", ClassifierConfig(relu)},
+          {"classifier_with_swish", ClassifierConfig(swish)},
+          {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
+          {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
+          {"inception_v2", ClassifierConfig("feature_extractor { type: 'inception_v2' "
+                                            "conv_hyperparams { batch_norm {} } }")},
+          {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
+          {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
+          {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},
+          {"ssdlite", DetectorConfig("ssd_mobilenet_v2", lite)},
+          {"fpn_lite", DetectorConfig("ssd_mobilenet_v2_fpn", pyramid)},
+          {"classifier_with_padding", ClassifierConfig(square)},
+          {"ssd_v2_with_padding_and_layers_before_the_predictor",
+           DetectorConfig("ssd_mobilenet_v2",
+                          square + "box_predictor { convolutional_box_predictor { "
+                                   "num_layers_before_predictor: 1 max_depth: 16 } }")}};
+}
+
 std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed) {
   std::vector<float> values(layout.total_elements());
   CounterRandom random(seed, 21);
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
-    const std::string& name = layout.variables()[i].name;
-    const bool about_one = absl::EndsWith(name, "gamma") || absl::EndsWith(name, "variance");
+    const VariableSpec& variable = layout.variables()[i];
+    const bool about_one =
+        absl::EndsWith(variable.name, "gamma") || absl::EndsWith(variable.name, "variance");
+    // Kernels are [k, k, in, out], or [k, k, c, n] for a depthwise layer.
+    double factor = 1.0;
+    if (variable.shape.size() == 4) {
+      const bool depthwise = absl::EndsWith(variable.name, "depthwise_weights");
+      const int64_t area = variable.shape[0] * variable.shape[1];
+      factor = std::sqrt(12.0 / static_cast<double>(area * (depthwise ? 1 : variable.shape[2])));
+    }
     for (int64_t k = 0; k < layout.num_elements(i); ++k) {
-      values[layout.offset(i) + k] = random.NextFloat() - 0.5f + (about_one ? 1.0f : 0.0f);
+      values[layout.offset(i) + k] =
+          static_cast<float>(factor * (random.NextFloat() - 0.5f)) + (about_one ? 1.0f : 0.0f);
     }
   }
   return values;
@@ -169,55 +216,6 @@ std::string TypeText(const onnx::ValueInfoProto& info) {
 }
 
 std::string Faults(const onnx::ModelProto& model) {
-  // The minimum and maximum number of inputs at opset 13, and the allowed attributes.
-  struct Form {
-    int least, most;
-    std::set<std::string> attributes;
-  };
-  static const std::map<std::string, Form> kForms = {
-      {"Abs", {1, 1, {}}},
-      {"Add", {2, 2, {}}},
-      {"AveragePool", {1, 1, {"count_include_pad", "kernel_shape", "pads", "strides"}}},
-      {"Cast", {1, 1, {"to"}}},
-      {"Clip", {1, 3, {}}},
-      {"Concat", {1, 1000, {"axis"}}},
-      {"Conv", {2, 3, {"dilations", "group", "kernel_shape", "pads", "strides"}}},
-      {"Div", {2, 2, {}}},
-      {"Exp", {1, 1, {}}},
-      {"Expand", {2, 2, {}}},
-      {"Flatten", {1, 1, {"axis"}}},
-      {"GatherND", {2, 2, {"batch_dims"}}},
-      {"GlobalAveragePool", {1, 1, {}}},
-      {"Greater", {2, 2, {}}},
-      {"HardSigmoid", {1, 1, {"alpha", "beta"}}},
-      {"Identity", {1, 1, {}}},
-      {"LeakyRelu", {1, 1, {"alpha"}}},
-      {"LessOrEqual", {2, 2, {}}},
-      {"Max", {1, 1000, {}}},
-      {"MaxPool", {1, 1, {"kernel_shape", "pads", "strides"}}},
-      {"Min", {1, 1000, {}}},
-      {"Mod", {2, 2, {"fmod"}}},
-      {"Mul", {2, 2, {}}},
-      {"NonMaxSuppression", {2, 5, {"center_point_box"}}},
-      {"Pad", {2, 3, {"mode"}}},
-      {"ReduceMax", {1, 1, {"axes", "keepdims"}}},
-      {"ReduceMin", {1, 1, {"axes", "keepdims"}}},
-      {"ReduceSum", {1, 2, {"keepdims", "noop_with_empty_axes"}}},
-      {"Relu", {1, 1, {}}},
-      {"Reshape", {2, 2, {}}},
-      {"Resize", {1, 4, {"coordinate_transformation_mode", "mode", "nearest_mode"}}},
-      {"Round", {1, 1, {}}},
-      {"ScatterND", {3, 3, {}}},
-      {"Shape", {1, 1, {}}},
-      {"Sigmoid", {1, 1, {}}},
-      {"Slice", {3, 5, {}}},
-      {"Softmax", {1, 1, {"axis"}}},
-      {"Split", {1, 2, {"axis"}}},
-      {"Sub", {2, 2, {}}},
-      {"TopK", {2, 2, {"axis", "largest", "sorted"}}},
-      {"Transpose", {1, 1, {"perm"}}},
-      {"Unsqueeze", {2, 2, {}}},
-      {"Where", {3, 3, {}}}};
   std::string faults;
   std::set<std::string> known, read;
   const auto make = [&](const std::string& name) {
@@ -240,17 +238,8 @@ std::string Faults(const onnx::ModelProto& model) {
       read.insert(input);
     }
     for (const std::string& output : node.output()) make(output);
-    const auto form = kForms.find(node.op_type());
-    if (form == kForms.end() || node.input_size() < form->second.least ||
-        node.input_size() > form->second.most) {
-      absl::StrAppend(&faults, node.op_type(), " with ", node.input_size(), " inputs\n");
-      continue;
-    }
-    for (const onnx::AttributeProto& attribute : node.attribute()) {
-      if (form->second.attributes.count(attribute.name()) == 0) {
-        absl::StrAppend(&faults, node.op_type(), ".", attribute.name(), "\n");
-      }
-    }
+    const absl::Status form = CheckForm(node);
+    if (!form.ok()) absl::StrAppend(&faults, std::string(form.message()), "\n");
   }
   for (const onnx::ValueInfoProto& output : graph.output()) {
     if (known.count(output.name()) == 0) absl::StrAppend(&faults, "no ", output.name(), "\n");

@@ -19,7 +19,15 @@ config::TrainEvalPipelineConfig ClassifierConfig(const std::string& classifier =
 config::TrainEvalPipelineConfig DetectorConfig(const std::string& feature_extractor_type,
                                                const std::string& ssd = "");
 
-// Random values that are valid for their kind: variances are positive, gammas are near 1.
+// A config of each kind of network, head and resizing that the exporter treats in its own way.
+struct ExportCase {
+  std::string name;
+  config::TrainEvalPipelineConfig config;
+};
+std::vector<ExportCase> ExportCases();
+
+// Random values that are valid for their kind: variances are positive, gammas are near 1. Kernels
+// are scaled by their number of inputs, so that values keep their size through many layers.
 std::vector<float> RandomValues(const VariableLayout& layout, uint64_t seed);
 
 InferenceModel MakeInferenceModel(const config::TrainEvalPipelineConfig& config, uint64_t seed = 1);
@@ -51,7 +59,7 @@ std::vector<int64_t> Dimensions(const onnx::TensorProto& tensor);
 // Returns a text such as "float[N,100,4]".
 std::string TypeText(const onnx::ValueInfoProto& info);
 // Returns the problems of the graph, one per line: values with no or two producers, constants of
-// the wrong size or without a reader, and operators whose form opset 13 does not have. Empty if
+// the wrong size or without a reader, and nodes whose form the interpreter does not know. Empty if
 // there is no problem.
 std::string Faults(const onnx::ModelProto& model);
 

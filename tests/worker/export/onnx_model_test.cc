@@ -98,50 +98,8 @@ std::vector<float> InferFolded(const InferenceModel& model, const onnx::GraphPro
   return Infer(model.network, values, image);
 }
 
-struct Case {
-  std::string name;
-  config::TrainEvalPipelineConfig config;
-};
-
-std::vector<Case> Cases() {
-  const std::string lite =
-      "box_predictor { convolutional_box_predictor { use_depthwise: true } } "
-      "post_processing { score_converter: SOFTMAX logit_scale: 2 }";
-  const std::string pyramid =
-      "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } feature_extractor { "
-      "use_depthwise: true fpn { additional_layer_depth: 32 } } box_predictor { "
-      "weight_shared_convolutional_box_predictor { depth: 16 num_layers_before_predictor: 2 "
-      "share_prediction_tower: true use_depthwise: true conv_hyperparams { batch_norm {} } } } "
-      "anchor_generator { multiscale_anchor_generator { aspect_ratios: [1.0, 2.0, 0.5] } }";
-  const std::string relu =
-      "feature_extractor { conv_hyperparams { activation: RELU batch_norm { scale: true } } }";
-  const std::string swish =
-      "feature_extractor { conv_hyperparams { activation: SWISH batch_norm { scale: true } } }";
-  const std::string square =
-      "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "
-      "pad_to_max_dimension: true per_channel_pad_value: 20 "
-      "per_channel_pad_value: 30 per_channel_pad_value: 40 } }";
-  return {{"classifier", ClassifierConfig()},
-          {"classifier_with_relu", ClassifierConfig(relu)},
-          {"classifier_with_swish", ClassifierConfig(swish)},
-          {"mobilenet_v3", ClassifierConfig("feature_extractor { type: 'mobilenet_v3_small' }")},
-          {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
-          {"inception_v2", ClassifierConfig("feature_extractor { type: 'inception_v2' "
-                                            "conv_hyperparams { batch_norm {} } }")},
-          {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
-          {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
-          {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},
-          {"ssdlite", DetectorConfig("ssd_mobilenet_v2", lite)},
-          {"fpn_lite", DetectorConfig("ssd_mobilenet_v2_fpn", pyramid)},
-          {"classifier_with_padding", ClassifierConfig(square)},
-          {"ssd_v2_with_padding_and_layers_before_the_predictor",
-           DetectorConfig("ssd_mobilenet_v2",
-                          square + "box_predictor { convolutional_box_predictor { "
-                                   "num_layers_before_predictor: 1 max_depth: 16 } }")}};
-}
-
 TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
-  for (const Case& c : Cases()) {
+  for (const ExportCase& c : ExportCases()) {
     SCOPED_TRACE(c.name);
     const InferenceModel model = MakeInferenceModel(c.config);
     const onnx::ModelProto exported = ParseBack(model);
@@ -182,7 +140,7 @@ bool SharesWeights(const NetworkSpec& network) {
 }
 
 TEST(OnnxModelTest, FoldedWeightsGiveTheSameResults) {
-  for (const Case& c : Cases()) {
+  for (const ExportCase& c : ExportCases()) {
     SCOPED_TRACE(c.name);
     const InferenceModel model = MakeInferenceModel(c.config);
     // Each node has folded weights of its own, which the network cannot have.
@@ -437,7 +395,7 @@ std::set<std::string> OtherOperators(const onnx::ModelProto& model) {
 }
 
 TEST(OnnxModelTest, RawHeadsAreTheNetworkAloneWithFixedShapes) {
-  for (const Case& c : Cases()) {
+  for (const ExportCase& c : ExportCases()) {
     SCOPED_TRACE(c.name);
     const InferenceModel model = MakeInferenceModel(c.config);
     const NetworkSpec& network = model.network;

@@ -1,7 +1,6 @@
 #include "worker/export/onnx_preprocessing.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,11 @@
 #include "gtest/gtest.h"
 
 #include "common/model/image_resize.h"
+#include "common/model/model_layout.h"
+#include "tests/testkit/onnx/onnx_interpreter.h"
 #include "tests/worker/export/export_testing.h"
+#include "tests/worker/export/onnx_testing.h"
+#include "worker/data/preprocessor.h"
 #include "worker/export/onnx_model.h"
 
 namespace pushpull {
@@ -17,72 +20,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Computes the values that only depend on the image's shape: short rows of integers or float32. A
-// row of one element is broadcast.
-class ShapeEvaluator {
- public:
-  ShapeEvaluator(const onnx::GraphProto& graph, const ImageSize& image)
-      : graph_(graph), shape_({1, 3, float(image.height), float(image.width)}) {}
-
-  std::vector<float> Value(const std::string& name) const {
-    if (const onnx::TensorProto* const constant = FindInitializer(graph_, name)) {
-      if (constant->data_type() == onnx::TensorProto::FLOAT) return Floats(*constant);
-      const auto* const begin = reinterpret_cast<const int64_t*>(constant->raw_data().data());
-      return {begin, begin + constant->raw_data().size() / sizeof(int64_t)};
-    }
-    const onnx::NodeProto* const node = FindProducer(graph_, name);
-    if (node == nullptr) {
-      ADD_FAILURE() << "no node produces " << name;
-      return {};
-    }
-    if (node->op_type() == "Shape") return shape_;
-    std::vector<std::vector<float>> inputs;
-    for (const std::string& input : node->input()) inputs.push_back(Value(input));
-    return Compute(*node, inputs);
-  }
-
- private:
-  using Row = std::vector<float>;
-
-  static Row Compute(const onnx::NodeProto& node, const std::vector<Row>& in) {
-    const std::string& operation = node.op_type();
-    if (operation == "Cast") return in[0];
-    if (operation == "Slice") {
-      return {in[0].begin() + int(in[1][0]), in[0].begin() + int(in[2][0])};
-    }
-    if (operation == "Concat") {
-      Row row;
-      for (const Row& part : in) row.insert(row.end(), part.begin(), part.end());
-      return row;
-    }
-    if (operation == "ReduceMin") return {*std::min_element(in[0].begin(), in[0].end())};
-    if (operation == "ReduceMax") return {*std::max_element(in[0].begin(), in[0].end())};
-    size_t size = 0;
-    for (const Row& row : in) size = std::max(size, row.size());
-    Row row;
-    for (size_t i = 0; i < size; ++i) {
-      const auto at = [&](size_t input) { return in[input][in[input].size() == 1 ? 0 : i]; };
-      row.push_back(Element(operation, at));
-    }
-    return row;
-  }
-
-  template <typename At>
-  static float Element(const std::string& operation, const At& at) {
-    if (operation == "Round") return std::nearbyint(at(0));
-    if (operation == "Sub") return at(0) - at(1);
-    if (operation == "Mul") return at(0) * at(1);
-    if (operation == "Div") return at(0) / at(1);
-    if (operation == "Max") return std::max(at(0), at(1));
-    if (operation == "Greater") return at(0) > at(1);
-    if (operation == "Where") return at(0) != 0.0f ? at(1) : at(2);
-    ADD_FAILURE() << operation << " of shapes is not supported";
-    return 0.0f;
-  }
-
-  const onnx::GraphProto& graph_;
-  const std::vector<float> shape_;
-};
+// Computes a value of the graph that only depends on the image's shape.
+std::vector<double> ValueFor(const onnx::GraphProto& graph, const ImageSize& image,
+                             const std::string& name) {
+  const auto values = EvaluateOnnx(
+      graph, {{"preprocessing/shape", IntTensor({1, 3, image.height, image.width})}}, {name});
+  EXPECT_TRUE(values.ok()) << values.status();
+  return values.ok() ? values->at(name).values : std::vector<double>();
+}
 
 onnx::GraphProto DetectorGraph(const std::string& resizer) {
   const config::TrainEvalPipelineConfig config = DetectorConfig(
@@ -100,14 +45,14 @@ TEST(OnnxPreprocessingTest, ComputesTheResizersSizesForImagesOfAnySize) {
     for (const int width : sides) {
       SCOPED_TRACE(testing::Message() << height << " x " << width);
       const ImageSize size = ScaledSize(resize, {height, width});
-      const ShapeEvaluator evaluator(graph, {height, width});
-      ASSERT_THAT(evaluator.Value("preprocessing/sizes"),
+      const ImageSize image = {height, width};
+      ASSERT_THAT(ValueFor(graph, image, "preprocessing/sizes"),
                   ElementsAre(1, 3, size.height, size.width));
-      ASSERT_THAT(evaluator.Value("preprocessing/pads"),
+      ASSERT_THAT(ValueFor(graph, image, "preprocessing/pads"),
                   ElementsAre(0, 0, 0, 0, 0, 0, 100 - size.height, 100 - size.width));
       const float rows = static_cast<float>(size.height) / 100.0f;
       const float columns = static_cast<float>(size.width) / 100.0f;
-      ASSERT_THAT(evaluator.Value("post_processing/window_of_corners"),
+      ASSERT_THAT(ValueFor(graph, image, "post_processing/window_of_corners"),
                   ElementsAre(rows, columns, rows, columns));
       ++(std::min(size.height, size.width) == 50 ? large : small);
     }
@@ -119,7 +64,7 @@ TEST(OnnxPreprocessingTest, ComputesTheResizersSizesForImagesOfAnySize) {
 TEST(OnnxPreprocessingTest, RoundsHalfSizesToEven) {
   const onnx::GraphProto graph = DetectorGraph("min_dimension: 60 max_dimension: 90");
   const auto size = [&](const ImageSize& image) {
-    return ShapeEvaluator(graph, image).Value("preprocessing/content_size");
+    return ValueFor(graph, image, "preprocessing/content_size");
   };
   EXPECT_THAT(size({15, 180}), ElementsAre(8, 90));  // 7.5 rounds up
   EXPECT_THAT(size({180, 13}), ElementsAre(90, 6));  // 6.5 rounds down
@@ -131,7 +76,7 @@ TEST(OnnxPreprocessingTest, PadsNormalizedImagesWithAValuePerChannel) {
       "per_channel_pad_value: 255");
   const onnx::NodeProto* const image = FindProducer(graph, "preprocessing/image");
   ASSERT_EQ(image->op_type(), "Reshape");
-  EXPECT_THAT(ShapeEvaluator(graph, {1, 1}).Value(image->input(1)), ElementsAre(0, 3, 96, 96));
+  EXPECT_THAT(ValueFor(graph, {1, 1}, image->input(1)), ElementsAre(0, 3, 96, 96));
   const onnx::NodeProto* const concat = FindProducer(graph, image->input(0));
   ASSERT_EQ(concat->op_type(), "Concat");
   EXPECT_THAT(Integers(*concat, "axis"), ElementsAre(1));
@@ -186,10 +131,48 @@ TEST(OnnxPreprocessingTest, ClipsBoxesToTheContentAndDividesByIt) {
 TEST(OnnxPreprocessingTest, AFixedShapeFillsTheInput) {
   const onnx::GraphProto graph =
       BuildOnnxModel(MakeInferenceModel(DetectorConfig("ssd_mobilenet_v2"))).graph();
-  EXPECT_THAT(ShapeEvaluator(graph, {31, 47}).Value("preprocessing/sizes"),
-              ElementsAre(1, 3, 75, 64));
+  EXPECT_THAT(ValueFor(graph, {31, 47}, "preprocessing/sizes"), ElementsAre(1, 3, 75, 64));
   EXPECT_EQ(FindProducer(graph, "preprocessing/content_size"), nullptr);
   EXPECT_EQ(FindProducer(graph, "post_processing/boxes_in_image")->op_type(), "Clip");
+}
+
+// Random images of many sizes, through the exported preprocessing and through ours. The position of
+// a source pixel is below 128, where float32 has steps of 2^-17, so along each axis the weight of a
+// neighbour is off by at most 2^-18, and neighbours are at most 2 apart.
+TEST(OnnxPreprocessingTest, MakesTheSameInput) {
+  const std::string square =
+      "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "
+      "pad_to_max_dimension: true per_channel_pad_value: 20 per_channel_pad_value: 130 "
+      "per_channel_pad_value: 240 } }";
+  for (const config::TrainEvalPipelineConfig& config :
+       {ClassifierConfig(), ClassifierConfig("num_channels: 3"), ClassifierConfig(square),
+        DetectorConfig("ssd_mobilenet_v1"), DetectorConfig("ssd_mobilenet_v1", square)}) {
+    const NetworkSpec network = BuildNetworkSpec(config.model());
+    const FeatureShape& input = network.input;
+    OnnxGraph graph("preprocessing");
+    const std::string name = AddPreprocessing("in", network, &graph).image;
+    const onnx::GraphProto exported = std::move(graph).Finish();
+    for (const ImageSize& size : {ImageSize{1, 1}, ImageSize{input.height, input.width},
+                                  ImageSize{2 * input.height - 1, 13}, ImageSize{31, 127},
+                                  ImageSize{120, 120}, ImageSize{20, 25}}) {
+      SCOPED_TRACE(testing::Message() << network.name << ", " << input.channels << " channels, "
+                                      << size.height << " x " << size.width);
+      const std::vector<Image> images = {RandomImage(size.height, size.width, input.channels, 1),
+                                         RandomImage(size.height, size.width, input.channels, 2)};
+      const auto values = EvaluateOnnx(exported, {{"in", ImageTensor(images)}}, {name});
+      ASSERT_TRUE(values.ok()) << values.status();
+      Preprocessor preprocessor(InputShapeOf(network));
+      for (size_t n = 0; n < images.size(); ++n) {
+        std::vector<float> pixels(input.num_elements());
+        preprocessor.Run(ViewPixels(images[n]), {}, pixels.data());
+        const OnnxTensor planes = PlanesOf(input.height, input.width, input.channels, pixels);
+        EXPECT_EQ(values->at(name).shape,
+                  (OnnxShape{2, input.channels, input.height, input.width}));
+        ExpectClose("pixels", ImageOf(values->at(name), static_cast<int64_t>(n)),
+                    {planes.values.begin(), planes.values.end()}, 2e-5);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Exports random networks, which have every operator and every activation in any order.
+// Exports random networks, which have every operator and every activation in any order, and runs
+// them in the reference interpreter.
 //
-// A runtime for ONNX has to say whether the models compute the same. With
-// PUSHPULL_ONNX_CASES=FOLDER the test writes them there, each with an input and the outputs by the
-// reference operators, for tests/reference/onnx_random_graphs.py.
+// With PUSHPULL_ONNX_CASES=FOLDER the test writes the models there, each with an input and the
+// outputs by the reference operators, for tests/reference/onnx_random_graphs.py, which runs them in
+// other programs.
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -12,7 +13,9 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "tests/testkit/onnx/onnx_interpreter.h"
 #include "tests/worker/export/export_testing.h"
+#include "tests/worker/export/onnx_testing.h"
 #include "tests/worker/model/random_graph.h"
 #include "worker/export/onnx_model.h"
 
@@ -29,11 +32,16 @@ InferenceModel MakeRandomModel(uint64_t seed) {
   return {std::move(network), *std::move(layout), std::move(values), seed, false, "random"};
 }
 
+std::vector<float> MakeImage(const NetworkSpec& network) {
+  std::vector<float> image(network.input.num_elements());
+  for (size_t i = 0; i < image.size(); ++i) image[i] = std::sin(0.37f * static_cast<float>(i));
+  return image;
+}
+
 // Writes the model and a JSON object with `image`, [H, W, C], and `logits`.
 void WriteCase(const std::string& folder, const InferenceModel& model,
                const onnx::ModelProto& exported) {
-  std::vector<float> image(model.network.input.num_elements());
-  for (size_t i = 0; i < image.size(); ++i) image[i] = std::sin(0.37f * static_cast<float>(i));
+  const std::vector<float> image = MakeImage(model.network);
   const nlohmann::json expected = {{"image", image},
                                    {"logits", Infer(model.network, model.values, image)}};
   PosixFileSystem files;
@@ -57,6 +65,22 @@ TEST(OnnxRandomGraphTest, EveryGraphIsWellFormed) {
             (std::set<std::string>{"Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten",
                                    "GlobalAveragePool", "HardSigmoid", "LeakyRelu", "MaxPool",
                                    "Mul", "Relu", "Resize", "Sigmoid", "Softmax"}));
+}
+
+// At most twelve layers of float32 sums of at most a hundred terms, on values of about 1.
+TEST(OnnxRandomGraphTest, EveryGraphComputesTheSame) {
+  for (uint64_t seed = 0; seed < kGraphs; ++seed) {
+    SCOPED_TRACE(seed);
+    const InferenceModel model = MakeRandomModel(seed);
+    const FeatureShape& input = model.network.input;
+    const std::vector<float> image = MakeImage(model.network);
+    const auto outputs =
+        RunOnnx(BuildRawHeadsModel(model),
+                {{kRawInput, PlanesOf(input.height, input.width, input.channels, image)}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectClose("logits", outputs->at(kLogits).values, Infer(model.network, model.values, image),
+                3e-6);
+  }
 }
 
 }  // namespace
