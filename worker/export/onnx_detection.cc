@@ -1,3 +1,4 @@
+// Tested by tests/worker/export/onnx_execution_test.cc.
 // Tested by tests/worker/export/onnx_model_test.cc.
 #include "worker/export/onnx_detection.h"
 
@@ -142,19 +143,26 @@ class DetectionNodes {
     return graph_.AddNode("Identity", name, {logits});
   }
 
-  // Returns the scores as [N, C, A], without the background. Boxes that are not finite get
-  // kNotKept, so that the suppression drops them.
+  // Returns the scores as [N, C, A], without the background. Scores that are not finite, and those
+  // of boxes that are not finite, become kNotKept, so that the suppression drops them.
   std::string ScoresByClass(const std::string& scores) {
     const std::string classes =
         Node("Slice", "class_scores",
              {scores, Ints("first_class", {1}), Ints("behind_last_class", {spec_.num_classes + 1}),
               Ints("class_axis", {2})});
-    const std::string by_class =
+    std::string by_class =
         Node("Transpose", "scores_by_class", {classes}, {{"perm", Integers{0, 2, 1}}});
+    const std::string not_kept = Float("not_kept", kNotKept);
+    // The other converters give no infinite scores, and no comparison holds for a NaN.
+    if (spec_.post_processing.score_converter == PostProcessingSpec::ScoreConverter::kIdentity) {
+      const std::string is_finite =
+          Node("LessOrEqual", "score_is_finite", {by_class, Float("largest", kLargest)});
+      by_class = Node("Where", "finite_scores_by_class", {is_finite, by_class, not_kept});
+    }
     const std::string finite = AllOf(
         "box_is_finite", Node("LessOrEqual", "coordinate_is_finite",
                               {Node("Abs", "magnitudes", {boxes_}), Float("largest", kLargest)}));
-    return Node("Where", "finite_scores", {finite, by_class, Float("not_kept", kNotKept)});
+    return Node("Where", "finite_scores", {finite, by_class, not_kept});
   }
 
   // Reduces booleans [N, A, any] to [N, 1, A] with a logical and.
