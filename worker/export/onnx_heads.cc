@@ -1,3 +1,4 @@
+// Tested by tests/worker/export/onnx_execution_test.cc.
 // Tested by tests/worker/export/onnx_model_test.cc.
 #include "worker/export/onnx_heads.h"
 

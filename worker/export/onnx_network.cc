@@ -1,4 +1,6 @@
+// Tested by tests/worker/export/onnx_execution_test.cc.
 // Tested by tests/worker/export/onnx_model_test.cc.
+// Tested by tests/worker/export/onnx_random_graph_test.cc.
 #include "worker/export/onnx_network.h"
 
 #include <set>
