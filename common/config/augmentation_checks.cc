@@ -72,6 +72,18 @@ void CheckPad(const config::RandomPadImage& pad, const std::string& field, Field
 void CheckStep(const config::PreprocessingStep& step, const std::string& field,
                FieldChecker* checker) {
   switch (step.preprocessing_step_case()) {
+    case config::PreprocessingStep::kRandomHorizontalFlip:
+      checker->Within(field + ".random_horizontal_flip.probability",
+                      step.random_horizontal_flip().probability(), 0.0, 1.0);
+      break;
+    case config::PreprocessingStep::kRandomVerticalFlip:
+      checker->Within(field + ".random_vertical_flip.probability",
+                      step.random_vertical_flip().probability(), 0.0, 1.0);
+      break;
+    case config::PreprocessingStep::kRandomRotation90:
+      checker->Within(field + ".random_rotation90.probability",
+                      step.random_rotation90().probability(), 0.0, 1.0);
+      break;
     case config::PreprocessingStep::kRandomPixelValueScale: {
       const auto& scale = step.random_pixel_value_scale();
       const std::string path = field + ".random_pixel_value_scale";

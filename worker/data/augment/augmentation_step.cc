@@ -84,11 +84,11 @@ std::unique_ptr<AugmentationStep> MakePad(const config::RandomPadImage& message)
 std::unique_ptr<AugmentationStep> MakeAugmentationStep(const config::PreprocessingStep& step) {
   switch (step.preprocessing_step_case()) {
     case config::PreprocessingStep::kRandomHorizontalFlip:
-      return MakeRandomHorizontalFlip();
+      return MakeRandomHorizontalFlip(step.random_horizontal_flip().probability());
     case config::PreprocessingStep::kRandomVerticalFlip:
-      return MakeRandomVerticalFlip();
+      return MakeRandomVerticalFlip(step.random_vertical_flip().probability());
     case config::PreprocessingStep::kRandomRotation90:
-      return MakeRandomRotation90();
+      return MakeRandomRotation90(step.random_rotation90().probability());
     case config::PreprocessingStep::kRandomPadImage:
       return MakePad(step.random_pad_image());
     case config::PreprocessingStep::kRandomCropImage:

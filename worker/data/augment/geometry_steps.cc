@@ -2,17 +2,24 @@
 #include "worker/data/augment/geometry_steps.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace pushpull {
 namespace {
 
-bool FlipCoin(CounterRandom* random) { return (random->NextUint32() & 1) != 0; }
+// Returns true with this probability. At 1/2 only the lowest bit of the word counts, as it did
+// before the probability could be chosen: the images of an older run stay the same.
+bool Draw(float probability, CounterRandom* random) {
+  const double word = std::rotr(random->NextUint32(), 1);
+  return word >= (1.0 - probability) * 0x1p32;
+}
 
 class RandomHorizontalFlip final : public AugmentationStep {
  public:
+  explicit RandomHorizontalFlip(float probability) : probability_(probability) {}
   void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
-    if (!FlipCoin(random)) return;
+    if (!Draw(probability_, random)) return;
     image->MirrorColumns();
     for (Box& box : *boxes) {
       const float xmin = box.xmin;
@@ -20,12 +27,16 @@ class RandomHorizontalFlip final : public AugmentationStep {
       box.xmax = 1.0f - xmin;
     }
   }
+
+ private:
+  const float probability_;
 };
 
 class RandomVerticalFlip final : public AugmentationStep {
  public:
+  explicit RandomVerticalFlip(float probability) : probability_(probability) {}
   void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
-    if (!FlipCoin(random)) return;
+    if (!Draw(probability_, random)) return;
     image->MirrorRows();
     for (Box& box : *boxes) {
       const float ymin = box.ymin;
@@ -33,12 +44,16 @@ class RandomVerticalFlip final : public AugmentationStep {
       box.ymax = 1.0f - ymin;
     }
   }
+
+ private:
+  const float probability_;
 };
 
 class RandomRotation90 final : public AugmentationStep {
  public:
+  explicit RandomRotation90(float probability) : probability_(probability) {}
   void Apply(CounterRandom* random, EditableImage* image, std::vector<Box>* boxes) const override {
-    if (!FlipCoin(random)) return;
+    if (!Draw(probability_, random)) return;
     image->RotateCounterClockwise();
     for (Box& box : *boxes) {
       const Box before = box;
@@ -48,6 +63,9 @@ class RandomRotation90 final : public AugmentationStep {
       box.xmax = before.ymax;
     }
   }
+
+ private:
+  const float probability_;
 };
 
 class RandomPadImage final : public AugmentationStep {
@@ -71,16 +89,16 @@ int DrawSize(int own, int minimum, int maximum, CounterRandom* random) {
 
 }  // namespace
 
-std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip() {
-  return std::make_unique<RandomHorizontalFlip>();
+std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip(float probability) {
+  return std::make_unique<RandomHorizontalFlip>(probability);
 }
 
-std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip() {
-  return std::make_unique<RandomVerticalFlip>();
+std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip(float probability) {
+  return std::make_unique<RandomVerticalFlip>(probability);
 }
 
-std::unique_ptr<AugmentationStep> MakeRandomRotation90() {
-  return std::make_unique<RandomRotation90>();
+std::unique_ptr<AugmentationStep> MakeRandomRotation90(float probability) {
+  return std::make_unique<RandomRotation90>(probability);
 }
 
 void PadRandomly(const PadSizes& sizes, const std::optional<std::array<float, 3>>& colour,

@@ -12,10 +12,11 @@
 
 namespace pushpull {
 
-// These three steps change an image with probability 1/2.
-std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip();  // mirrors left and right
-std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip();    // mirrors top and bottom
-std::unique_ptr<AugmentationStep> MakeRandomRotation90();      // counter-clockwise
+// These three steps change an image with this probability, from 0 to 1. Each draws one word,
+// whatever the probability.
+std::unique_ptr<AugmentationStep> MakeRandomHorizontalFlip(float probability);  // left and right
+std::unique_ptr<AugmentationStep> MakeRandomVerticalFlip(float probability);    // top and bottom
+std::unique_ptr<AugmentationStep> MakeRandomRotation90(float probability);      // counter-clockwise
 
 // The range of sizes of a padded image in pixels; both ends are included. A minimum of 0 means the
 // size of the image, a maximum of 0 means twice that size. A padded image is never smaller than the

@@ -106,6 +106,47 @@ TEST(AugmentationStepTest, BoxesFollowThePixels) {
   }
 }
 
+// Returns whether the step changes the image with each of `count` streams of random numbers.
+std::vector<bool> Changes(const std::string& text, int count) {
+  const auto step = Make(text);
+  std::vector<bool> changes;
+  for (int i = 0; i < count; ++i) {
+    Marked marked(2, 4, {0, 0, 1, 1});
+    CounterRandom random(11, i);
+    step->Apply(&random, &marked.image, &marked.boxes);
+    const PixelWindow mark = marked.FindMark();
+    changes.push_back(mark.x != 0 || mark.y != 0);
+  }
+  return changes;
+}
+
+TEST(AugmentationStepTest, FlipsAndRotationsHaveTheirProbability) {
+  constexpr int kCount = 2000;
+  for (const char* name : {"random_horizontal_flip", "random_vertical_flip", "random_rotation90"}) {
+    SCOPED_TRACE(name);
+    const auto changes = [name](const std::string& probability) {
+      return Changes(std::string(name) + " { " + probability + " }", kCount);
+    };
+    const auto never = changes("probability: 0");
+    EXPECT_EQ(std::count(never.begin(), never.end(), true), 0);
+    const auto always = changes("probability: 1");
+    EXPECT_EQ(std::count(always.begin(), always.end(), true), kCount);
+    for (const double p : {0.1, 0.25, 0.8}) {
+      const auto some = changes("probability: " + std::to_string(p));
+      const double deviation = std::sqrt(kCount * p * (1 - p));
+      EXPECT_NEAR(std::count(some.begin(), some.end(), true), kCount * p, 4 * deviation);
+    }
+    // Without a probability the lowest bit of the first word decides.
+    std::vector<bool> bits;
+    for (int i = 0; i < kCount; ++i) {
+      CounterRandom random(11, i);
+      bits.push_back((random.NextUint32() & 1) != 0);
+    }
+    EXPECT_EQ(changes(""), bits);
+    EXPECT_EQ(changes("probability: 0.5"), bits);
+  }
+}
+
 TEST(AugmentationStepTest, RotationIsCounterClockwise) {
   Image drawn;
   drawn.height = 2;
