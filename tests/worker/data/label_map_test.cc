@@ -39,6 +39,18 @@ TEST(LabelMapTest, ReadsBothSyntaxesWithGapsAndDisplayNames) {
   EXPECT_EQ(again->Find("/m/01"), 0);
 }
 
+// TensorFlow's label maps of COCO's keypoints and of LVIS and Open Images have more fields.
+TEST(LabelMapTest, ReadsItemsWithTheFieldsOfTensorFlow) {
+  const auto map = LabelMap::Parse(
+      "item { id: 1 name: 'person' keypoints { id: 0 label: 'nose' } keypoints { id: 1 } }\n"
+      "item { id: 2 name: 'cat' ancestor_ids: [7, 8] descendant_ids: 9 frequency: RARE "
+      "instance_count: 12 }\n",
+      "m.pbtxt");
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->num_classes(), 2);
+  EXPECT_EQ(map->Find("cat"), 1);
+}
+
 TEST(LabelMapTest, FromNamesNumbersFromOne) {
   const auto map = LabelMap::FromNames({"b", "a"}, "names");
   ASSERT_TRUE(map.ok()) << map.status();
