@@ -55,7 +55,8 @@ void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string&
   if (hyperparams.has_batch_norm()) {
     checker->Fraction(field + ".batch_norm.decay", hyperparams.batch_norm().decay());
     checker->Positive(field + ".batch_norm.epsilon", hyperparams.batch_norm().epsilon());
-  } else if (batch_norm == BatchNormUse::kRequired && !hyperparams.has_group_norm()) {
+  } else if (batch_norm == BatchNormUse::kRequired &&
+             hyperparams.normalizer_oneof_case() == config::Hyperparams::NORMALIZER_ONEOF_NOT_SET) {
     checker->Missing(field + ".batch_norm", "batch_norm");
   }
 }
@@ -69,7 +70,8 @@ void CheckImageResizer(const config::ImageResizer& resizer, const std::string& f
     const config::FixedShapeResizer& fixed = resizer.fixed_shape_resizer();
     checker->Between(field + ".fixed_shape_resizer.height", fixed.height(), min_side, kMaxSide);
     checker->Between(field + ".fixed_shape_resizer.width", fixed.width(), min_side, kMaxSide);
-  } else {
+  } else if (resizer.image_resizer_oneof_case() ==
+             config::ImageResizer::IMAGE_RESIZER_ONEOF_NOT_SET) {
     checker->Missing(field, "fixed_shape_resizer { height: H width: W }");
   }
 }

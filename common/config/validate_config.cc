@@ -72,8 +72,8 @@ void CheckTrainConfig(const config::TrainConfig& train, const ConfigContext& con
                       FieldChecker* checker) {
   checker->AtLeast("train_config.batch_size", train.batch_size(), 1);
   checker->AtLeast("train_config.max_to_keep", train.max_to_keep(), 1);
-  checker->AtLeast("train_config.keep_checkpoint_every_n_hours",
-                   train.keep_checkpoint_every_n_hours(), 1);
+  checker->Positive("train_config.keep_checkpoint_every_n_hours",
+                    train.keep_checkpoint_every_n_hours());
   checker->NotNegative("train_config.save_checkpoints_secs", train.save_checkpoints_secs());
   checker->NotNegative("train_config.bias_grad_multiplier", train.bias_grad_multiplier());
   checker->NotNegative("train_config.step_deadline_secs", train.step_deadline_secs());
@@ -156,6 +156,8 @@ void CheckEvalConfig(const config::TrainEvalPipelineConfig& config, FieldChecker
   CheckMetrics(config, checker);
   checker->AtLeast("eval_config.num_examples", config.eval_config().num_examples(), 1);
   checker->AtLeast("eval_config.batch_size", config.eval_config().batch_size(), 1);
+  checker->AtLeast("eval_config.max_num_boxes_to_visualize",
+                   config.eval_config().max_num_boxes_to_visualize(), 0);
   if (config.eval_config().use_moving_averages() &&
       !config.train_config().optimizer().use_moving_average()) {
     checker->Add(

@@ -113,6 +113,7 @@ Initializer ResolveInitializer(const config::WeightInitializer& initializer,
               initializer.random_normal_initializer().stddev()};
     case config::WeightInitializer::kVarianceScalingInitializer:
       return ScaleVariance(initializer.variance_scaling_initializer(), shape);
+    case config::WeightInitializer::kKerasInitializerByName:  // not supported
     case config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET:
       break;
   }

@@ -55,7 +55,7 @@ absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
   PP_RETURN_IF_ERROR(run_->source().Get(index, &example));
   DrawOptions options;
   options.min_score = config_.min_score_threshold();
-  options.max_detections = static_cast<int>(config_.max_num_boxes_to_visualize());
+  options.max_detections = config_.max_num_boxes_to_visualize();
   const Image drawn = DrawBoxes(example.image, record, run_->source().class_names(), options);
   EvaluationImage image;
   image.height = drawn.height;

@@ -269,6 +269,26 @@ TEST(PipelineConfigTest, ParsesTensorFlowsEnumsAndSizes) {
   EXPECT_EQ(config->train_input_reader().num_prefetch_batches(), -1);
 }
 
+// What is in a message that is not built is skipped, whatever its form.
+TEST(PipelineConfigTest, ParsesTensorFlowsFieldsThatAreNotBuilt) {
+  const auto config = ParsePipelineConfig(
+      "model { ssd { image_resizer { conditional_shape_resizer { condition: GREATER } }\n"
+      "  feature_extractor { bifpn { num_iterations: 3 combine_method: 'sum' } } } }\n"
+      "train_config { keep_checkpoint_every_n_hours: 1000.0\n"
+      "  data_augmentation_options { autoaugment_image { policy_name: 'v1' } } }\n"
+      "train_input_reader { include_source_id: true sample_from_datasets_weights: [0.25, 0.75]\n"
+      "  keypoint_type_weight: 1.0 keypoint_type_weight: 2.0 frame_index: -1 }\n"
+      "eval_config { super_categories { key: 'VEHICLE' value: 'car,bus' }\n"
+      "  super_categories { key: 'PET' value: 'cat' }\n"
+      "  parameterized_metric { coco_keypoint_metrics { keypoint_label_to_sigmas { key: 'nose' "
+      "value: 0.1 } } }\n"
+      "  keypoint_edge { start: 0 end: 1 } }\n",
+      "ssd.config");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train_config().keep_checkpoint_every_n_hours(), 1000.0f);
+  EXPECT_EQ(config->eval_config().super_categories_size(), 2);
+}
+
 TEST(PipelineConfigTest, EffectiveConfigWritesDefaultsAndMeansTheSame) {
   const auto config = ParsePipelineConfig(
       "train_config { num_steps: 7 num_batch_queue_threads: 4 optimizer { adam_optimizer {} } }",

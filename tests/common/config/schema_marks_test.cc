@@ -31,6 +31,7 @@ TEST(SchemaMarksTest, AcceptsUnsupportedEnumsAtTheirDefault) {
         "model { ssd { box_predictor { weight_shared_convolutional_box_predictor { "
         "score_converter: IDENTITY } } } }",
         "train_input_reader { mask_type: NUMERICAL_MASKS }",
+        "train_input_reader { input_type: INPUT_DEFAULT }",
         "train_input_reader { mask_type: DEFAULT }"}) {
     EXPECT_EQ(MarkProblems(text), "") << text;
   }
@@ -43,6 +44,9 @@ TEST(SchemaMarksTest, RefusesOtherValuesOfUnsupportedEnums) {
   EXPECT_EQ(MarkProblems("train_input_reader { mask_type: PNG_MASKS }"),
             "train_input_reader.mask_type: expected a supported value, got PNG_MASKS, which is "
             "known but not supported; boxes only; remove it");
+  EXPECT_EQ(MarkProblems("train_input_reader { input_type: TF_SEQUENCE_EXAMPLE }"),
+            "train_input_reader.input_type: expected a supported value, got TF_SEQUENCE_EXAMPLE, "
+            "which is known but not supported; write the data with one tf.Example for each image");
   EXPECT_EQ(MarkProblems("model { ssd { box_predictor { weight_shared_convolutional_box_predictor "
                          "{ score_converter: SIGMOID } } } }"),
             "model.ssd.box_predictor.weight_shared_convolutional_box_predictor.score_converter: "

@@ -139,6 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.image_resizer.fixed_shape_resizer.height"},
         BadPatch{CLASSIFIER("image_resizer { fixed_shape_resizer { resize_method: BICUBIC } }"),
                  "model.classifier.image_resizer.fixed_shape_resizer.resize_method"},
+        BadPatch{CLASSIFIER("image_resizer { identity_resizer {} }"),
+                 "model.classifier.image_resizer.identity_resizer"},
         BadPatch{
             CLASSIFIER(
                 "image_resizer { keep_aspect_ratio_resizer { max_dimension: 96 min_dimension: 64"
@@ -173,12 +175,16 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.image_resizer.fixed_shape_resizer.width"},
         BadPatch{CLASSIFIER("feature_extractor { conv_hyperparams {} }"),
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm"},
+        BadPatch{CLASSIFIER("feature_extractor { conv_hyperparams { sync_batch_norm {} } }"),
+                 "model.classifier.feature_extractor.conv_hyperparams.sync_batch_norm"},
         BadPatch{CLASSIFIER("feature_extractor { conv_hyperparams { batch_norm { decay: 1 } } }"),
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm.decay"},
         BadPatch{"model { classifier { feature_extractor { type: 'mobilenet_v3_small' "
                  "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
                  "model.classifier.feature_extractor.conv_hyperparams.activation"},
         BadPatch{"train_config { max_to_keep: 0 }", "train_config.max_to_keep"},
+        BadPatch{"train_config { keep_checkpoint_every_n_hours: 0 }",
+                 "train_config.keep_checkpoint_every_n_hours"},
         BadPatch{"train_config { save_checkpoints_secs: -1 }",
                  "train_config.save_checkpoints_secs"},
         BadPatch{"train_config { freeze_variables: 'a' freeze_variables: '(' }",
@@ -200,6 +206,12 @@ INSTANTIATE_TEST_SUITE_P(
                  kAugmentation},
         BadPatch{AUGMENT("random_shift { max_pixels: 4000000000 }"),
                  AUGMENTATION("random_shift.max_pixels")},
+        BadPatch{AUGMENT("random_horizontal_flip { probability: 1.1 }"),
+                 AUGMENTATION("random_horizontal_flip.probability")},
+        BadPatch{AUGMENT("random_vertical_flip { probability: nan }"),
+                 AUGMENTATION("random_vertical_flip.probability")},
+        BadPatch{AUGMENT("random_rotation90 { probability: -0.1 }"),
+                 AUGMENTATION("random_rotation90.probability")},
         BadPatch{AUGMENT("random_crop_image { min_area: 0.9 max_area: 0.2 }"),
                  AUGMENTATION("random_crop_image.max_area")},
         BadPatch{AUGMENT("random_crop_image { min_aspect_ratio: 0 }"),
@@ -249,6 +261,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_config.optimizer.momentum_optimizer.learning_rate"},
         BadPatch{"train_input_reader { sample_1_of_n_examples: 0 }",
                  "train_input_reader.sample_1_of_n_examples"},
+        BadPatch{"eval_config { max_num_boxes_to_visualize: -1 }",
+                 "eval_config.max_num_boxes_to_visualize"},
         BadPatch{"train_input_reader { use_display_name: true }",
                  "train_input_reader.use_display_name"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
@@ -438,12 +452,14 @@ TEST(ValidateConfigTest, AnEvaluationIsOneEpochInOrder) {
 TEST(ValidateConfigTest, WarnsAboutFieldsWithoutEffect) {
   const auto config = Good(
       "train_config { startup_delay_steps: 0 batch_queue_capacity: 9 } train_input_reader { "
-      "num_readers: 8 }");
+      "num_readers: 8 include_source_id: true } eval_config { use_dummy_loss_in_eval: true }");
   EXPECT_TRUE(ValidatePipelineConfig(config, {}).ToStatus("").ok());
   EXPECT_THAT(Warnings(config),
               AllOf(HasSubstr("train_config.startup_delay_steps has no effect: "),
                     HasSubstr("train_config.batch_queue_capacity has no effect: "),
-                    HasSubstr("train_input_reader.num_readers has no effect: ")));
+                    HasSubstr("train_input_reader.num_readers has no effect: "),
+                    HasSubstr("train_input_reader.include_source_id has no effect: "),
+                    HasSubstr("eval_config.use_dummy_loss_in_eval has no effect: ")));
 }
 
 TEST(ValidateConfigTest, WarnsAboutPaddingThatTheConfigDoesNotAskFor) {
