@@ -11,6 +11,8 @@ endforeach()
 install(TARGETS ${PUSHPULL_PROGRAMS} RUNTIME DESTINATION bin)
 install(TARGETS pushpull_client_shared LIBRARY DESTINATION lib)
 install(FILES worker/client/pushpull_client.h DESTINATION include/pushpull)
+install(FILES LICENSE README.md DESTINATION share/doc/pushpull)
+install(FILES LICENSE DESTINATION share/doc/pushpull RENAME copyright)  # the name that Debian asks for
 
 set(CPACK_PACKAGE_NAME pushpull)
 set(CPACK_PACKAGE_VENDOR "The Pushpull authors")

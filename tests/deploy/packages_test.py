@@ -71,6 +71,11 @@ class Packages(unittest.TestCase):
         for name in PROGRAMS:
             self.assertRegex(run(folder / name, "--version"), rf"^{name} \d+\.\d+\.\d+")
 
+    def expect_documents(self, folder):
+        """Expects the licence and the README in the share/doc of an installation."""
+        documents = {path.name for path in (folder / "share" / "doc" / "pushpull").iterdir()}
+        self.assertEqual(documents, {"LICENSE", "README.md", "copyright"})
+
     def test_wheel(self):
         wheel = self.only("*.whl")
         self.assertRegex(wheel.name, r"^pushpull-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl$")
@@ -79,6 +84,7 @@ class Packages(unittest.TestCase):
         native = folder / "pushpull" / "_native"
         self.expect_own_libraries(native)
         self.expect_programs(native / "bin")
+        self.expect_documents(native)
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
         example = ROOT / "python" / "examples" / "numpy_linear.py"
         self.assertIn("y = 3.000 x + 0.500", run(PYTHON, example, env=environment))
@@ -93,11 +99,13 @@ class Packages(unittest.TestCase):
         folder = next(self.folder.glob("pushpull-*"))
         self.expect_own_libraries(folder)
         self.expect_programs(folder / "bin")
+        self.expect_documents(folder)
 
     def test_debian_package(self):
         package = self.only("*.deb")
         run("dpkg-deb", "-x", package, self.folder / "deb")
         self.expect_programs(self.folder / "deb" / "usr" / "bin")
+        self.expect_documents(self.folder / "deb" / "usr")
         self.assertTrue((self.folder / "deb" / "usr" / "include" / "pushpull" / "pushpull_client.h").exists())
         self.assertRegex(run("dpkg-deb", "-f", package, "Depends"), r"libgrpc\+\+1\.51")
 

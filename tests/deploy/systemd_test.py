@@ -15,7 +15,7 @@ from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-posit
 UNITS = ROOT / "deploy" / "systemd"
 MOST_EXPOSED = 20  # highest allowed exposure in `systemd-analyze security`, in tenths
 # Directives that every unit needs although systemd-analyze does not require each of them.
-DIRECTIVES = ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=",
+DIRECTIVES = ["NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=",
               "SystemCallFilter=@system-service", "LimitCORE=0", "SuccessExitStatus=143", "Restart=on-failure"]
 
 
@@ -64,6 +64,23 @@ class SystemdTest(unittest.TestCase):
         for name, text in self.units.items():
             for directive in DIRECTIVES:
                 self.assertIn(directive, text.splitlines(), name)
+
+    def test_users(self):
+        """Tasks on several hosts share a folder, so they need one user; elsewhere systemd makes one up."""
+        for name, text in self.units.items():
+            user = "User=pushpull-data" if name == "ps_server@.service" else "DynamicUser=yes"
+            self.assertIn(user, text.splitlines(), name)
+            self.assertIn("UMask=0077", text.splitlines(), name)
+        self.assertNotIn("DynamicUser", self.units["ps_server@.service"])
+
+    def test_worker_and_server_can_share_memory(self):
+        """The kernel refuses /proc/PID/fd to a process of another user namespace."""
+        for name in ("ps_server.service", "worker.service"):
+            self.assertNotIn("PrivateUsers=yes", self.units[name].splitlines(), name)
+
+    def test_a_server_that_has_failed_keeps_its_state(self):
+        for name in ("ps_server.service", "ps_server@.service"):
+            self.assertIn("RuntimeDirectoryPreserve=yes", self.units[name].splitlines(), name)
 
     def test_exit_codes(self):
         header = (ROOT / "common" / "cli" / "exit_codes.h").read_text()

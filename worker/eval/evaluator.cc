@@ -45,8 +45,11 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
     if (!absl::IsNotFound(info.status())) return info.status();
     if (context.stop->load()) return Stopped();
     if (context.clock->Now() >= deadline) {
-      return absl::NotFoundError(
-          absl::StrCat(path, " does not exist, after waiting for ", absl::FormatDuration(wait)));
+      const std::string problem =
+          absl::StrCat(path, " does not exist, after waiting for ", absl::FormatDuration(wait));
+      // Who waits expects somebody else to write it, who may only be late.
+      return wait > absl::ZeroDuration() ? absl::DeadlineExceededError(problem)
+                                         : absl::NotFoundError(problem);
     }
     context.progress->Wait(absl::StrCat(path, " (does not exist yet)"));
     context.clock->Sleep(absl::Seconds(1));

@@ -49,8 +49,8 @@ struct EvaluatorContext {
 };
 
 // Polls every second until `path` exists and shows the wait on the progress line. Blocks for at
-// most about `wait`. NOT_FOUND: `path` did not appear in time. CANCELLED: *context.stop became
-// true. Other errors of the file system.
+// most about `wait`. DEADLINE_EXCEEDED: `path` did not appear in time; NOT_FOUND with a wait of 0.
+// CANCELLED: *context.stop became true. Other errors of the file system.
 absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
                          absl::Duration wait);
 
