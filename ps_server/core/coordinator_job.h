@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
+#include "common/config/training_length.h"
 #include "ps_server/core/coordinator_events.h"
-#include "ps_server/core/training_length.h"
 
 namespace pushpull {
 

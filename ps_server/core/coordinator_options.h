@@ -8,10 +8,10 @@
 
 #include "absl/time/time.h"
 
+#include "common/config/training_length.h"
 #include "common/model/variable_entries.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/epochs.h"
-#include "ps_server/core/training_length.h"
 
 namespace pushpull {
 

@@ -35,10 +35,7 @@ JobSpec JobOf(const config::TrainEvalPipelineConfig& config, bool sync, int task
                  .learning_rate = OptimizerSpec::OfLocalSteps(train).learning_rate,
                  .sync = sync,
                  .seed = train.seed(),
-                 .limits = {.num_steps = train.num_steps(),
-                            .num_epochs = config.train_input_reader().num_epochs(),
-                            .batch_size = train.batch_size(),
-                            .local_steps = train.local_steps()},
+                 .limits = LimitsOf(config),
                  .initial_values = {},
                  .declared = {}};
 }

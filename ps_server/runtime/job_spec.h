@@ -11,12 +11,12 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/file_system.h"
+#include "common/config/training_length.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
 #include "common/optimizer/optimizer.h"
 #include "protos/pipeline.pb.h"
 #include "ps_server/core/coordinator_options.h"
-#include "ps_server/core/training_length.h"
 
 namespace pushpull {
 

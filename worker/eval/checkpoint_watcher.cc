@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
+#include "common/config/pipeline_config.h"
 
 namespace pushpull {
 
@@ -44,6 +45,7 @@ absl::Status CheckpointWatcher::Poll() {
     }
     entry.version = Version(manifest->epoch, step);
     entry.training_done = manifest->training_done;
+    entry.num_images = manifest->num_images;
     if (known != entries_.end() && known->second.version == entry.version &&
         known->second.files == FilesOf(step)) {
       entry.refusal = known->second.refusal;
@@ -51,7 +53,17 @@ absl::Status CheckpointWatcher::Poll() {
     }
   }
   entries_ = std::move(entries);
+  newest = Newest();
+  if (newest != nullptr && newest->training_done) ReadLimits();
   return absl::OkStatus();
+}
+
+void CheckpointWatcher::ReadLimits() {
+  const std::string path = JoinPath(directory_, "pipeline.config");
+  const absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
+  if (!text.ok()) return;
+  const absl::StatusOr<config::TrainEvalPipelineConfig> config = ParsePipelineConfig(*text, path);
+  if (config.ok()) limits_ = LimitsOf(*config);
 }
 
 const CheckpointWatcher::Entry* CheckpointWatcher::Newest() const {
@@ -67,7 +79,11 @@ bool CheckpointWatcher::has_new() const { return !untaken().empty(); }
 
 bool CheckpointWatcher::final_is_there() const {
   const Entry* newest = Newest();
-  return newest != nullptr && newest->training_done;
+  if (newest == nullptr || !newest->training_done) return false;
+  if (!limits_.has_value()) return true;
+  TrainingLength length(*limits_);
+  length.TakeNumImages(newest->num_images);
+  return length.EndsAt(newest->version->second);
 }
 
 bool CheckpointWatcher::final_was_taken() const {

@@ -17,6 +17,7 @@
 
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/config/training_length.h"
 
 namespace pushpull {
 
@@ -25,7 +26,8 @@ class CheckpointWatcher {
   // `files` must outlive the watcher.
   CheckpointWatcher(FileSystem* files, std::string directory);
 
-  // Lists the directory and reads new manifests, but no tensors. The methods below report what the
+  // Lists the directory and reads new manifests, but no tensors. If the newest checkpoint says that
+  // training is done, also reads the directory's pipeline.config. The methods below report what the
   // last Poll found. NOT_FOUND: no such directory.
   absl::Status Poll();
 
@@ -33,7 +35,10 @@ class CheckpointWatcher {
   // the server publishes a taken checkpoint again in the same epoch, to say that training is done,
   // it does not become new.
   bool has_new() const;
-  // Whether the newest usable checkpoint says that training is done.
+  // Whether the newest usable checkpoint is the last one of the run: it says that training is done,
+  // and with the present limits in pipeline.config training still ends there. The server writes
+  // pipeline.config at each start, so a finished run that is continued with higher limits is not
+  // done any more. Without a pipeline.config that can be read, the checkpoint alone counts.
   bool final_is_there() const;
   // Whether that checkpoint has also been taken.
   bool final_was_taken() const;
@@ -60,13 +65,16 @@ class CheckpointWatcher {
   struct Entry {
     std::optional<Version> version;  // nullopt: the manifest does not verify
     bool training_done = false;
-    std::string refusal;  // why the checkpoint cannot be used; empty if it can
-    std::string files;    // FilesOf when the checkpoint was refused by Take
+    uint64_t num_images = 0;  // training images, 0 if the manifest names no number
+    std::string refusal;      // why the checkpoint cannot be used; empty if it can
+    std::string files;        // FilesOf when the checkpoint was refused by Take
   };
 
   // Returns names, sizes and modification times of the checkpoint's files.
   std::string FilesOf(uint64_t step) const;
   void NoteUnreadable(uint64_t step, const absl::Status& status);
+  // Sets limits_ from pipeline.config; keeps the ones read before if it cannot be read.
+  void ReadLimits();
   // Returns null if no checkpoint is usable.
   const Entry* Newest() const;
 
@@ -74,6 +82,7 @@ class CheckpointWatcher {
   std::string directory_;
   std::map<uint64_t, Entry> entries_;  // the checkpoints in the directory, by step
   std::set<Version> taken_;
+  std::optional<TrainingLimits> limits_;  // nullopt: not known
   std::string unreadable_;
 };
 

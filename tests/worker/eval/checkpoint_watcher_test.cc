@@ -28,8 +28,9 @@ class CheckpointWatcherTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus()); }
 
-  void Publish(uint64_t epoch, uint64_t step, bool done = false) {
+  void Publish(uint64_t epoch, uint64_t step, bool done = false, uint64_t num_images = 0) {
     TinyCheckpoint checkpoint;
+    checkpoint.num_images = num_images;
     checkpoint.epoch = epoch;
     checkpoint.step = step;
     checkpoint.training_done = done;
@@ -119,6 +120,39 @@ TEST_F(CheckpointWatcherTest, DoesNotEndIfTrainingContinued) {
   Publish(2, 30);
   EXPECT_FALSE(watcher_.final_is_there());
   EXPECT_EQ(Take(), 30);
+}
+
+// The server writes pipeline.config at each start and leaves the old last checkpoint as it is.
+TEST_F(CheckpointWatcherTest, TheEndOfTrainingFollowsTheConfig) {
+  const auto is_final_with = [this](const std::string& config) {
+    files_.Corrupt("/d/pipeline.config", config);
+    EXPECT_EQ(watcher_.Poll(), absl::OkStatus());
+    return watcher_.final_is_there();
+  };
+  Publish(1, 20, /*done=*/true);
+  EXPECT_EQ(Take(), 20);
+  EXPECT_TRUE(watcher_.final_was_taken()) << "there is no pipeline.config";
+  EXPECT_TRUE(is_final_with("train_config { of a newer version }"));
+  EXPECT_TRUE(is_final_with("train_config { num_steps: 20 }"));
+  EXPECT_FALSE(is_final_with("train_config { num_steps: 21 }"));
+  EXPECT_FALSE(watcher_.final_was_taken());
+  EXPECT_FALSE(is_final_with("train_config { of a newer version }")) << "the last limits count";
+  EXPECT_FALSE(is_final_with("train_config { num_steps: 0 }"));
+  EXPECT_TRUE(is_final_with("train_config { num_steps: 10 }"));
+  EXPECT_FALSE(is_final_with("train_input_reader { num_epochs: 2 }")) << "nobody knows the images";
+}
+
+TEST_F(CheckpointWatcherTest, TheEndOfTrainingFollowsTheEpochs) {
+  files_.Corrupt("/d/pipeline.config",
+                 "train_config { batch_size: 10 } train_input_reader { num_epochs: 2 }");
+  Publish(1, 10, /*done=*/true, /*num_images=*/50);
+  EXPECT_TRUE(watcher_.final_is_there());
+  files_.Corrupt("/d/pipeline.config",
+                 "train_config { batch_size: 10 } train_input_reader { num_epochs: 3 }");
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_FALSE(watcher_.final_is_there());
+  Publish(2, 15, /*done=*/true, /*num_images=*/50);
+  EXPECT_TRUE(watcher_.final_is_there());
 }
 
 TEST_F(CheckpointWatcherTest, AStepPublishedAgainAfterARollbackIsNew) {

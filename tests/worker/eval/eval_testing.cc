@@ -82,6 +82,7 @@ absl::Status PublishTiny(FileSystem& files, const std::string& directory,
   manifest.step = checkpoint.step;
   manifest.updates = checkpoint.step;
   manifest.training_done = checkpoint.training_done;
+  manifest.num_images = checkpoint.num_images;
   manifest.has_ema = checkpoint.ema_seed != 0;
   DescribeLayout(layout, &manifest);
   ShardSnapshot snapshot;

@@ -30,6 +30,7 @@ struct TinyCheckpoint {
   uint64_t weights_seed = 1;
   uint64_t ema_seed = 0;  // 0: no EMA
   bool training_done = false;
+  uint64_t num_images = 0;
 };
 
 absl::Status PublishTiny(FileSystem& files, const std::string& directory,

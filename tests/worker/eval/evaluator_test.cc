@@ -177,6 +177,16 @@ TEST_F(EvaluatorTest, EndsWhenTheLastStepIsRepublishedAsDone) {
   EXPECT_EQ(sleeps_, 4);
 }
 
+TEST_F(EvaluatorTest, FollowsAFinishedRunThatIsContinued) {
+  files_.Corrupt("/d/pipeline.config", "train_config { num_steps: 200 }");
+  Publish(100, 1, /*done=*/true);  // by a server whose limit was 100
+  EXPECT_EQ(Run([&](int call) {
+              if (call == 3) Publish(200, 2, /*done=*/true);
+            }),
+            absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 200));
+}
+
 TEST_F(EvaluatorTest, EndsWithTheLastCheckpointEvenIfOlderOnesWait) {
   Publish(100, 1);
   Publish(200, 2, /*done=*/true);

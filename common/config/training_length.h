@@ -1,8 +1,10 @@
-// Says with which step training ends. Tested by tests/ps_server/core/training_length_test.cc.
-#ifndef PUSHPULL_PS_SERVER_CORE_TRAINING_LENGTH_H_
-#define PUSHPULL_PS_SERVER_CORE_TRAINING_LENGTH_H_
+// Says with which step training ends.
+#ifndef PUSHPULL_COMMON_CONFIG_TRAINING_LENGTH_H_
+#define PUSHPULL_COMMON_CONFIG_TRAINING_LENGTH_H_
 
 #include <cstdint>
+
+#include "protos/pipeline.pb.h"
 
 namespace pushpull {
 
@@ -13,6 +15,10 @@ struct TrainingLimits {
   uint64_t batch_size = 1;   // images of a batch, at least 1: train_config.batch_size
   uint64_t local_steps = 1;  // batches of a step, at least 1: train_config.local_steps
 };
+
+// Returns the limits of the config. A batch_size or local_steps of 0, which no valid config has,
+// counts as 1.
+TrainingLimits LimitsOf(const config::TrainEvalPipelineConfig& config);
 
 // The last step is
 //
@@ -56,4 +62,4 @@ class TrainingLength {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_CORE_TRAINING_LENGTH_H_
+#endif  // PUSHPULL_COMMON_CONFIG_TRAINING_LENGTH_H_

@@ -1,4 +1,4 @@
-#include "ps_server/core/training_length.h"
+#include "common/config/training_length.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +10,14 @@ namespace {
 constexpr uint64_t kMaxStep = std::numeric_limits<int64_t>::max();
 
 }  // namespace
+
+TrainingLimits LimitsOf(const config::TrainEvalPipelineConfig& config) {
+  const config::TrainConfig& train = config.train_config();
+  return {.num_steps = train.num_steps(),
+          .num_epochs = config.train_input_reader().num_epochs(),
+          .batch_size = std::max<uint64_t>(1, train.batch_size()),
+          .local_steps = std::max<uint64_t>(1, train.local_steps())};
+}
 
 bool TrainingLength::TakeNumImages(uint64_t num_images) {
   if (!counts_images() || num_images_ != 0 || num_images == 0) return false;

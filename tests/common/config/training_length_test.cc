@@ -1,4 +1,4 @@
-#include "ps_server/core/training_length.h"
+#include "common/config/training_length.h"
 
 #include <cstdint>
 #include <limits>
@@ -22,6 +22,19 @@ TEST(TrainingLengthTest, TheFirstLimitThatIsReachedCounts) {
   EXPECT_EQ(LastStep({.num_epochs = 3, .batch_size = 10}, 100), 30u);
   EXPECT_EQ(LastStep({.num_steps = 29, .num_epochs = 3, .batch_size = 10}, 100), 29u);
   EXPECT_EQ(LastStep({.num_steps = 31, .num_epochs = 3, .batch_size = 10}, 100), 30u);
+}
+
+TEST(TrainingLengthTest, TakesTheLimitsOfAConfig) {
+  config::TrainEvalPipelineConfig config;
+  config.mutable_train_config()->set_num_steps(70);
+  config.mutable_train_config()->set_batch_size(10);
+  config.mutable_train_config()->set_local_steps(2);
+  config.mutable_train_input_reader()->set_num_epochs(3);
+  EXPECT_EQ(LastStep(LimitsOf(config), 0), 70u);
+  EXPECT_EQ(LastStep(LimitsOf(config), 100), 15u);
+  config.mutable_train_config()->set_batch_size(0);
+  config.mutable_train_config()->set_local_steps(0);
+  EXPECT_EQ(LastStep(LimitsOf(config), 10), 30u);
 }
 
 TEST(TrainingLengthTest, RoundsUpOnceForAllEpochs) {
