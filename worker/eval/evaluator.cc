@@ -199,6 +199,16 @@ absl::Status Evaluator::Report(const CheckpointManifest& manifest, const Evaluat
 void Evaluator::KeepBest(uint64_t step, const ScalarSummary& metric) {
   if (std::isnan(metric.value)) return;
   if (best_.has_value() && best_->metric == metric.tag && best_->value >= metric.value) return;
+  // best_checkpoint protects one checkpoint from deletion, so it must not move on to one that is
+  // already gone.
+  const std::string folder = JoinPath(options_.checkpoint_dir, CheckpointName(step));
+  if (absl::IsNotFound(context_.files->GetInfo(folder).status())) {
+    LOG(WARNING) << absl::StrFormat(
+        "step %d has the best %s so far, %.4f, but its checkpoint was deleted during the "
+        "evaluation and cannot be kept as the best one; raise train_config.max_to_keep",
+        step, metric.tag, metric.value);
+    return;
+  }
   best_ = BestCheckpoint{step, metric.tag, metric.value};
   const absl::Status written = WriteBestCheckpoint(*context_.files, options_.eval_dir, *best_);
   LOG_IF(WARNING, !written.ok()) << "the best checkpoint is not protected from deletion: "

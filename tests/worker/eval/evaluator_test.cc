@@ -90,6 +90,26 @@ class WarningSink final : public google::LogSink {
   std::vector<std::string> warnings;
 };
 
+// Reports the accuracy that `measure` returns for the n-th evaluation, counted from 0.
+class FakeEvaluation final : public Evaluation {
+ public:
+  FakeEvaluation(VariableLayout layout, std::function<double(int)> measure)
+      : layout_(std::move(layout)), measure_(std::move(measure)) {}
+  const VariableLayout& layout() const override { return layout_; }
+  double UnsettledShare(int64_t) const override { return 0.0; }
+  absl::StatusOr<EvaluationReport> Run(absl::Span<const float>, int64_t,
+                                       const std::atomic<bool>&) override {
+    EvaluationReport report;
+    report.scalars = {{"accuracy", measure_(runs_++)}};
+    return report;
+  }
+
+ private:
+  const VariableLayout layout_;
+  const std::function<double(int)> measure_;
+  int runs_ = 0;
+};
+
 class EvaluatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -106,14 +126,16 @@ class EvaluatorTest : public ::testing::Test {
 
   // Runs with a script that acts while the evaluator sleeps. A test that never stops sleeping is
   // ended.
-  absl::Status Run(std::function<void(int)> on_sleep = [](int) {}) {
+  absl::Status Run(
+      std::function<void(int)> on_sleep = [](int) {}, Evaluation* evaluation = nullptr) {
     ScriptedClock clock([&](int call) {
       on_sleep(call);
       if (call > 100) stop_ = true;
     });
     ProgressLine progress(&progress_, &clock, ProgressOptions());
     const EvaluatorContext context{&files_, &clock, &progress, &results_, &stop_};
-    const absl::Status status = Evaluator(options_, context, evaluation_.get()).Run();
+    const absl::Status status =
+        Evaluator(options_, context, evaluation == nullptr ? evaluation_.get() : evaluation).Run();
     sleeps_ = clock.sleeps();
     return status;
   }
@@ -227,6 +249,27 @@ TEST_F(EvaluatorTest, KeepsAnOlderBestOnlyWhileItsCheckpointExists) {
   ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000050"), absl::OkStatus());
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).step, 100);
+}
+
+TEST_F(EvaluatorTest, TheBestIsACheckpointThatExists) {
+  const WarningSink sink;
+  Publish(100, 1);
+  options_.max_evals = 2;
+  FakeEvaluation fake(evaluation_->layout(), [&](int run) {
+    if (run == 0) return 0.5;
+    EXPECT_EQ(RemoveRecursively(files_, "/d/ckpt-00000200"), absl::OkStatus());
+    return 0.75;
+  });
+  const auto publish_second = [&](int call) {
+    if (call == 0) Publish(200, 2);
+  };
+  EXPECT_EQ(Run(publish_second, &fake), absl::OkStatus());
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->step, 100);
+  EXPECT_EQ((*best)->value, 0.5);
+  EXPECT_EQ(sink.Count("step 200 has the best accuracy so far, 0.7500"), 1);
+  EXPECT_EQ(sink.Count("raise train_config.max_to_keep"), 1);
 }
 
 TEST_F(EvaluatorTest, RunOncePrintsOneJsonObject) {
