@@ -34,8 +34,9 @@
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(std::string, eval_dir, "",
-          "where event files and best_checkpoint are written; default: eval in checkpoint_dir. The "
-          "server looks for best_checkpoint only in the default folder, to keep that checkpoint");
+          "where event files, best_checkpoint and evaluating are written; default: eval in "
+          "checkpoint_dir. The server looks for these two only in the default folder, to keep the "
+          "checkpoints that they name");
 ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
           "waits for it");

@@ -57,11 +57,43 @@ absl::StatusOr<std::vector<CheckpointAge>> ReadAges(FileSystem& files, const std
   return ages;
 }
 
+bool Contains(const std::vector<uint64_t>& steps, uint64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+// Returns the object in the file, which has an unsigned "step"; nullopt: the file does not exist.
+absl::StatusOr<std::optional<nlohmann::json>> ReadStepFile(FileSystem& files,
+                                                           const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(files, path);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  PP_RETURN_IF_ERROR(text.status());
+  nlohmann::json body = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!body.is_object() || !body.contains("step") || !body["step"].is_number_unsigned()) {
+    return absl::DataLossError(absl::StrCat(path, R"(: expected {"step": n})"));
+  }
+  return body;
+}
+
+// Returns the steps that an evaluator protects. An evaluator that finds a checkpoint best writes
+// best_checkpoint before it removes or replaces evaluating, so reading them in the other order
+// misses neither.
+absl::StatusOr<std::vector<uint64_t>> ReadPinned(FileSystem& files,
+                                                 const std::string& eval_directory) {
+  std::vector<uint64_t> pinned;
+  PP_ASSIGN_OR_RETURN(const std::optional<nlohmann::json> evaluating,
+                      ReadStepFile(files, JoinPath(eval_directory, kEvaluatingFile)));
+  if (evaluating.has_value()) pinned.push_back((*evaluating)["step"].get<uint64_t>());
+  PP_ASSIGN_OR_RETURN(const std::optional<BestCheckpoint> best,
+                      ReadBestCheckpoint(files, eval_directory));
+  if (best.has_value()) pinned.push_back(best->step);
+  return pinned;
+}
+
 }  // namespace
 
 std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
                                         const RetentionPolicy& policy,
-                                        std::optional<uint64_t> best) {
+                                        const std::vector<uint64_t>& pinned) {
   if (policy.max_to_keep == 0) return {};
   std::vector<uint64_t> readable;
   for (const CheckpointAge& age : ages) {
@@ -84,7 +116,7 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
     // A recent unreadable checkpoint stays, so that an operator can look at it.
     const bool old = age.readable ? std::find(newest, readable.end(), age.step) == readable.end()
                                   : age.step < *newest;
-    if (old && !first_of_period && best != age.step) result.push_back(age.step);
+    if (old && !first_of_period && !Contains(pinned, age.step)) result.push_back(age.step);
   }
   return result;
 }
@@ -92,12 +124,10 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
 absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(
     FileSystem& files, const std::string& eval_directory) {
   const std::string path = JoinPath(eval_directory, kBestCheckpointFile);
-  const absl::StatusOr<std::string> text = ReadWholeFile(files, path);
-  if (absl::IsNotFound(text.status())) return std::nullopt;
-  PP_RETURN_IF_ERROR(text.status());
-  const nlohmann::json body = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!body.is_object() || !body.contains("step") || !body["step"].is_number_unsigned() ||
-      !body.contains("metric") || !body["metric"].is_string() || !body.contains("value") ||
+  PP_ASSIGN_OR_RETURN(const std::optional<nlohmann::json> read, ReadStepFile(files, path));
+  if (!read.has_value()) return std::nullopt;
+  const nlohmann::json& body = *read;
+  if (!body.contains("metric") || !body["metric"].is_string() || !body.contains("value") ||
       !body["value"].is_number()) {
     return absl::DataLossError(
         absl::StrCat(path, R"(: expected {"step": n, "metric": name, "value": x})"));
@@ -113,17 +143,30 @@ absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_dire
                              JsonLine(body) + "\n");
 }
 
+EvaluationRecord::EvaluationRecord(FileSystem* files, const std::string& eval_directory,
+                                   uint64_t step)
+    : files_(files), path_(JoinPath(eval_directory, kEvaluatingFile)) {
+  const nlohmann::json body = {{"step", step}};
+  absl::Status written = MakeDirectories(*files, eval_directory);
+  if (written.ok()) written = WriteFileAtomically(*files, path_, JsonLine(body) + "\n");
+  LOG_IF(WARNING, !written.ok()) << "the checkpoint of step " << step
+                                 << " is not protected from deletion while it is evaluated: "
+                                 << written.message();
+}
+
+EvaluationRecord::~EvaluationRecord() {
+  const absl::Status removed = files_->RemoveFile(path_);
+  LOG_IF(WARNING, !removed.ok() && !absl::IsNotFound(removed)) << removed.message();
+}
+
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
                             const RetentionPolicy& policy) {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   if (steps.empty()) return absl::OkStatus();
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
-  const absl::StatusOr<std::optional<BestCheckpoint>> best =
-      ReadBestCheckpoint(files, JoinPath(directory, "eval"));
-  // Without knowing the best checkpoint, any deletion could hit it.
-  PP_RETURN_IF_ERROR(best.status());
-  std::optional<uint64_t> pinned;
-  if (best->has_value()) pinned = (*best)->step;
+  // Without knowing what is pinned, any deletion could hit it.
+  const std::string eval_directory = JoinPath(directory, "eval");
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinned(files, eval_directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);
   if (doomed.empty()) return absl::OkStatus();
   PP_RETURN_IF_ERROR(Checkpoint::Open(files, directory, ages.back().step).status());
@@ -131,6 +174,15 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
     const std::string path = JoinPath(directory, CheckpointName(step));
     const std::string trash = TrashPath(directory, path);
     PP_RETURN_IF_ERROR(files.Rename(path, trash));
+    // An evaluator may have begun with this checkpoint since `pinned` was read. Before it names the
+    // checkpoint as the best, it looks whether the folder is there: if it was, the evaluator's
+    // record was written before the rename and is found now.
+    const absl::StatusOr<std::vector<uint64_t>> pinned_now = ReadPinned(files, eval_directory);
+    if (!pinned_now.ok() || Contains(*pinned_now, step)) {
+      PP_RETURN_IF_ERROR(files.Rename(trash, path));
+      PP_RETURN_IF_ERROR(pinned_now.status());
+      continue;
+    }
     PP_RETURN_IF_ERROR(RemoveRecursively(files, trash));
     VLOG(1) << "removed " << path;
   }

@@ -37,11 +37,11 @@ struct CheckpointAge {
 //
 // `ages` must be sorted: first the unreadable checkpoints, then the others from old to new (by
 // epoch, then step). An unreadable checkpoint is deleted when its step is below that of the oldest
-// one that max_to_keep keeps. `best` is never deleted, and nothing is deleted while fewer than
-// max_to_keep checkpoints are readable.
+// one that max_to_keep keeps. The steps in `pinned` are never deleted, and nothing is deleted while
+// fewer than max_to_keep checkpoints are readable.
 std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
                                         const RetentionPolicy& policy,
-                                        std::optional<uint64_t> best);
+                                        const std::vector<uint64_t>& pinned);
 
 // The checkpoint that the evaluator found best. Stored in <directory>/eval/best_checkpoint as
 //   {"step": 1200, "metric": "accuracy", "value": 0.98}
@@ -59,9 +59,30 @@ absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(FileSystem& fil
 absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_directory,
                                  const BestCheckpoint& best);
 
-// Deletes the checkpoints that the policy does not keep. First reads the newest checkpoint back and
-// verifies it, if there is anything to delete. On an error, including an unreadable
-// best_checkpoint, it deletes nothing more and returns the reason. Blocks on the disk.
+// Says which checkpoint an evaluator measures, for as long as the object lives. Retention keeps
+// that checkpoint, so that it can still become the best one. Stored in <directory>/eval/evaluating
+// as
+//   {"step": 1200}
+// A file that a killed evaluator has left keeps one checkpoint until the next evaluation.
+class EvaluationRecord {
+ public:
+  // Writes the file and blocks on the disk. Logs a failure. `files` must outlive the object.
+  EvaluationRecord(FileSystem* files, const std::string& eval_directory, uint64_t step);
+  // Removes the file.
+  ~EvaluationRecord();
+  EvaluationRecord(const EvaluationRecord&) = delete;
+  EvaluationRecord& operator=(const EvaluationRecord&) = delete;
+
+ private:
+  FileSystem* const files_;
+  const std::string path_;
+};
+inline constexpr char kEvaluatingFile[] = "evaluating";
+
+// Deletes the checkpoints that the policy does not keep, except for the best one and the one that
+// is being evaluated. First reads the newest checkpoint back and verifies it, if there is anything
+// to delete. On an error, including an unreadable best_checkpoint or evaluating, it deletes nothing
+// more and returns the reason. Blocks on the disk.
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
                             const RetentionPolicy& policy);
 

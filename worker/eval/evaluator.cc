@@ -132,6 +132,7 @@ absl::Status Evaluator::CheckRunOnce(absl::Duration deadline) {
 
 absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
   const CheckpointManifest& manifest = checkpoint.manifest();
+  const EvaluationRecord record(context_.files, options_.eval_dir, manifest.step);
   const VariableLayout& layout = evaluation_->layout();
   const ElementRange all = {0, layout.total_elements()};
   std::vector<float> variables(all.size());

@@ -26,7 +26,7 @@ namespace pushpull {
 
 struct EvaluatorOptions {
   std::string checkpoint_dir;
-  std::string eval_dir;  // event files and best_checkpoint are written here
+  std::string eval_dir;  // event files, best_checkpoint and evaluating are written here
   // Evaluate only the newest checkpoint, write its metrics as JSON to `results`, and end.
   bool run_once = false;
   // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint.

@@ -1,5 +1,6 @@
 #include "common/checkpoint/retention.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
@@ -37,8 +39,8 @@ TEST(Retention, KeepsTheNewest) {
 TEST(Retention, KeepsTheBest) {
   RetentionPolicy policy;
   policy.max_to_keep = 1;
-  EXPECT_THAT(SelectForDeletion(Ages({1, 2, 3, 4}), policy, 2), ElementsAre(1, 3));
-  EXPECT_THAT(SelectForDeletion(Ages({1, 2, 3, 4}), policy, 77), ElementsAre(1, 2, 3));
+  EXPECT_THAT(SelectForDeletion(Ages({1, 2, 3, 4}), policy, {2}), ElementsAre(1, 3));
+  EXPECT_THAT(SelectForDeletion(Ages({1, 2, 3, 4}), policy, {2, 77}), ElementsAre(1, 3));
 }
 
 TEST(Retention, KeepsOnePerPeriodForever) {
@@ -90,6 +92,31 @@ TEST_F(ApplyRetentionTest, DeletesOldOnesButKeepsTheBest) {
               ElementsAre("checkpoint", "ckpt-00000010", "ckpt-00000030", "ckpt-00000040", "eval"));
 }
 
+TEST_F(ApplyRetentionTest, KeepsTheCheckpointThatIsEvaluated) {
+  ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {10, "accuracy", 0.75}), absl::OkStatus());
+  {
+    const EvaluationRecord record(&files_, "/d/eval", 20);
+    ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+    EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
+  }
+  EXPECT_THAT(*files_.List("/d/eval"), ElementsAre("best_checkpoint"));
+  ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
+}
+
+// The evaluator begins while retention verifies the newest checkpoint.
+TEST_F(ApplyRetentionTest, PutsACheckpointBackWhoseEvaluationHasBegun) {
+  FailingReads hooked(&files_);
+  std::optional<EvaluationRecord> record;
+  hooked.AtFailure([&] { record.emplace(&files_, "/d/eval", 10); });
+  hooked.Fail(FailingReads::What::kRead, "ckpt-00000040/shard-00000-of-00001.safetensors",
+              absl::OkStatus(), 1);
+  ASSERT_EQ(ApplyRetention(hooked, "/d", policy_), absl::OkStatus());
+  ASSERT_EQ(hooked.failed(), 1);
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
+  EXPECT_TRUE(Checkpoint::Open(files_, "/d", 10).ok());
+}
+
 TEST_F(ApplyRetentionTest, DeletesNothingWhenTheNewestDoesNotVerify) {
   const std::string path = "/d/ckpt-00000040/shard-00000-of-00001.safetensors";
   std::string bytes = *ReadWholeFile(files_, path);
@@ -100,9 +127,14 @@ TEST_F(ApplyRetentionTest, DeletesNothingWhenTheNewestDoesNotVerify) {
 }
 
 TEST_F(ApplyRetentionTest, DeletesNothingWhenTheBestIsUnknown) {
-  files_.Corrupt("/d/eval/best_checkpoint", "{\"step\": \"ten\"}");
-  EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", policy_)));
-  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
+  for (const std::string file : {"/d/eval/best_checkpoint", "/d/eval/evaluating"}) {
+    for (const std::string text : {R"({"step": "ten"})", R"([10])", ""}) {
+      files_.Corrupt(file, text);
+      EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", policy_))) << file << text;
+      EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
+    }
+    ASSERT_EQ(files_.RemoveFile(file), absl::OkStatus());
+  }
 }
 
 }  // namespace

@@ -272,6 +272,26 @@ TEST_F(EvaluatorTest, TheBestIsACheckpointThatExists) {
   EXPECT_EQ(sink.Count("raise train_config.max_to_keep"), 1);
 }
 
+// The server publishes and deletes checkpoints faster than they are evaluated.
+TEST_F(EvaluatorTest, TheCheckpointThatIsEvaluatedStays) {
+  Publish(100, 1);
+  options_.max_evals = 1;
+  RetentionPolicy policy;
+  policy.max_to_keep = 1;
+  FakeEvaluation fake(evaluation_->layout(), [&](int) {
+    Publish(200, 2);
+    Publish(300, 3);
+    EXPECT_EQ(ApplyRetention(files_, "/d", policy), absl::OkStatus());
+    return 0.5;
+  });
+  EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
+  EXPECT_TRUE(absl::IsNotFound(files_.GetInfo("/d/eval/evaluating").status()));
+  Publish(400, 4);
+  EXPECT_EQ(ApplyRetention(files_, "/d", policy), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(100, 400));
+  EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).step, 100);
+}
+
 TEST_F(EvaluatorTest, RunOncePrintsOneJsonObject) {
   Publish(100, 1);
   Publish(200, 2);
