@@ -27,7 +27,6 @@ enum class Annotation {
 struct AnnotatedObject {
   Box box;            // box.label is -1 until ResolveObject has found it
   std::string text;   // class name
-  float area = 0;     // in square pixels
   int32_t index = 0;  // position in the file's list of objects, from 0; used in messages
 };
 

@@ -241,7 +241,7 @@ absl::StatusOr<CocoAnnotations> ReadCocoAnnotations(std::istream& json, absl::st
     object.box.label = -1;
     object.box.is_crowd = annotation.is_crowd;
     object.text = category->second;
-    object.area = annotation.area;
+    object.box.area = annotation.area;
     object.index = static_cast<int32_t>(i);
     target.objects.push_back(std::move(object));
   }

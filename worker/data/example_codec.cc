@@ -107,6 +107,7 @@ struct ObjectLists {
         difficult(features->Ints(kDifficult)),
         is_crowd(features->Ints(kIsCrowd)),
         group_of(features->Ints(kGroupOf)),
+        area(features->Floats(kArea)),
         weight(features->Floats(kWeight)) {}
 
   absl::Status CheckLengths(absl::string_view name) const {
@@ -125,6 +126,7 @@ struct ObjectLists {
     PP_RETURN_IF_ERROR(check(kDifficult, difficult.value_size(), true));
     PP_RETURN_IF_ERROR(check(kIsCrowd, is_crowd.value_size(), true));
     PP_RETURN_IF_ERROR(check(kGroupOf, group_of.value_size(), true));
+    PP_RETURN_IF_ERROR(check(kArea, area.value_size(), true));
     return check(kWeight, weight.value_size(), true);
   }
 
@@ -137,6 +139,7 @@ struct ObjectLists {
   const Int64List& difficult;
   const Int64List& is_crowd;
   const Int64List& group_of;
+  const FloatList& area;
   const FloatList& weight;
 };
 
@@ -188,6 +191,10 @@ std::string DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding&
   box->difficult = lists.difficult.value_size() > 0 && lists.difficult.value(i) != 0;
   box->is_crowd = lists.is_crowd.value_size() > 0 && lists.is_crowd.value(i) != 0;
   box->is_group_of = lists.group_of.value_size() > 0 && lists.group_of.value(i) != 0;
+  if (lists.area.value_size() > 0) {
+    const float area = lists.area.value(i);
+    if (std::isfinite(area) && area > 0) box->area = area;
+  }
   if (lists.weight.value_size() > 0) box->weight = lists.weight.value(i);
   if (!std::isfinite(box->weight) || box->weight < 0) {
     return absl::StrCat("weight is ", box->weight, ", expected 0 or more");
@@ -309,7 +316,7 @@ absl::StatusOr<std::string> EncodeExample(const AnnotatedImage& image, absl::str
     writer.Int(kObjectLabel, int64_t{object.box.label} + 1);
     writer.Int(kDifficult, object.box.difficult ? 1 : 0);
     writer.Int(kIsCrowd, object.box.is_crowd ? 1 : 0);
-    writer.Float(kArea, object.area);
+    writer.Float(kArea, object.box.area);
   }
   return writer.Serialize();
 }

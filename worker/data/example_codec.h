@@ -8,7 +8,8 @@
 //   image/object/bbox/{xmin,xmax,ymin,ymax}              floats; shares of the image's sides
 //   image/object/class/text, image/object/class/label    bytes, int64s
 //   image/object/{difficult,is_crowd,group_of}           int64s; 0 or 1
-//   image/object/{area,weight}                           floats; area in square pixels
+//   image/object/{area,weight}                           floats; area in square pixels, read as 0
+//                                                        unless it is a number above 0
 // clang-format on
 //
 // Labels in the file are label map ids, which begin at 1: id 1 is label 0 of an Example.

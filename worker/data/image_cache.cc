@@ -77,6 +77,7 @@ absl::Status Decode(const ImageSource& source, const ImageCacheOptions& options,
   return absl::OkStatus();
 }
 
+// Compares what the cache stores. Areas are not among it, because only evaluations use them.
 bool SameBox(const Box& a, const Box& b) {
   const auto fields = [](const Box& box) {
     return std::tie(box.ymin, box.xmin, box.ymax, box.xmax, box.label, box.weight, box.difficult,

@@ -52,6 +52,8 @@ struct Box {
   bool difficult = false;    // Pascal VOC: the evaluation counts it neither as found nor as missed
   bool is_crowd = false;     // COCO: one box around many objects
   bool is_group_of = false;  // Open Images: one box around several objects
+  float area = 0;            // area of the object's mask in square pixels of the original image;
+                             // 0: use the box's area
 };
 
 struct Example {

@@ -49,7 +49,7 @@ class ObjectParser {
     object.box.ymin = static_cast<float>(ymin / image_.height);
     object.box.ymax = static_cast<float>(ymax / image_.height);
     object.box.label = -1;
-    object.area = static_cast<float>((xmax - xmin) * (ymax - ymin));
+    object.box.area = static_cast<float>((xmax - xmin) * (ymax - ymin));
     const absl::string_view difficult = Text(node, "difficult");
     if (difficult != "" && difficult != "0" && difficult != "1") {
       return Error(absl::StrCat("difficult is \"", difficult, "\", expected 0 or 1"));

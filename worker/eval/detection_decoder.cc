@@ -44,6 +44,7 @@ DetectionRecord MakeDetectionRecord(const std::string& image_id, int height, int
     truth.difficult = box.difficult;
     truth.is_crowd = box.is_crowd;
     truth.is_group_of = box.is_group_of;
+    truth.area = box.area;
     record.ground_truth.push_back(truth);
   }
   for (const Detection& detection : detections) {

@@ -57,14 +57,14 @@ TEST(CocoAnnotationsTest, ReadsBoxesInAnyOrderOfTheLists) {
   ASSERT_EQ(coco->images[0].objects.size(), 1u);
   const AnnotatedObject& brush = coco->images[0].objects[0];
   EXPECT_TRUE(brush.box.is_crowd);
-  EXPECT_EQ(brush.area, 32) << "a missing area is width times height";
+  EXPECT_EQ(brush.box.area, 32) << "a missing area is width times height";
   EXPECT_EQ(brush.box.xmax, 1.0f);
   EXPECT_EQ(brush.index, 1);
   ASSERT_EQ(coco->images[1].objects.size(), 1u);
   const AnnotatedObject& car = coco->images[1].objects[0];
   EXPECT_EQ(car.text, "car");
   EXPECT_FALSE(car.box.is_crowd);
-  EXPECT_EQ(car.area, 99.5f);
+  EXPECT_EQ(car.box.area, 99.5f);
   EXPECT_EQ(car.box.xmin, 0.25f);
   EXPECT_EQ(car.box.xmax, 1.0f);
   EXPECT_EQ(car.box.ymin, 0.25f);

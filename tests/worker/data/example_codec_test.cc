@@ -24,7 +24,7 @@ AnnotatedObject MakeObject(const Box& box, const std::string& text) {
   AnnotatedObject object;
   object.box = box;
   object.text = text;
-  object.area = 12;
+  object.box.area = 12;
   return object;
 }
 
@@ -86,6 +86,7 @@ TEST_F(ExampleCodecTest, RoundTrips) {
   EXPECT_EQ(first.label, 0);
   EXPECT_EQ(first.weight, 1.0f);
   EXPECT_FALSE(first.difficult || first.is_crowd);
+  EXPECT_EQ(first.area, 12);
   EXPECT_EQ(example_.boxes[1].label, 2);
   EXPECT_TRUE(example_.boxes[1].difficult && example_.boxes[1].is_crowd);
 }
@@ -99,6 +100,22 @@ TEST_F(ExampleCodecTest, ReadsWhichBoxesStandForGroups) {
   ASSERT_TRUE(Decode().ok()) << Decode();
   EXPECT_FALSE(example_.boxes[0].is_group_of);
   EXPECT_TRUE(example_.boxes[1].is_group_of);
+}
+
+TEST_F(ExampleCodecTest, ReadsAreasThatAreNumbersAboveZero) {
+  auto* const areas = (*this)["image/object/area"].mutable_float_list();
+  areas->set_value(0, 500);
+  for (const float area : {0.0f, -1.0f, INFINITY, std::numeric_limits<float>::quiet_NaN()}) {
+    areas->set_value(1, area);
+    ASSERT_TRUE(Decode().ok()) << Decode();
+    EXPECT_THAT(issues_, IsEmpty());
+    ASSERT_EQ(example_.boxes.size(), 2u);
+    EXPECT_EQ(example_.boxes[0].area, 500);
+    EXPECT_EQ(example_.boxes[1].area, 0) << area;
+  }
+  areas->clear_value();
+  ASSERT_TRUE(Decode().ok()) << Decode();
+  EXPECT_EQ(example_.boxes.at(0).area, 0);
 }
 
 TEST_F(ExampleCodecTest, WritesTheKeysOfTheFormat) {
@@ -232,7 +249,7 @@ TEST_F(ExampleCodecTest, NamesTheErrorOfMalformedExamples) {
   EXPECT_EQ(DecodeExample("no proto", "r", decoding_, &example_, &issues_).code(),
             absl::StatusCode::kDataLoss);
   for (const char* key : {"bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "class/label",
-                          "class/text", "difficult", "is_crowd", "group_of", "weight"}) {
+                          "class/text", "difficult", "is_crowd", "group_of", "area", "weight"}) {
     Set(TwoObjects());
     (*this)["image/object/weight"].mutable_float_list();
     (*this)["image/object/group_of"].mutable_int64_list();

@@ -49,7 +49,7 @@ TEST(VocAnnotationsTest, EdgesAreFractionsOfTheSizeWithoutAnOffset) {
   EXPECT_EQ(cat.box.xmax, 1.0f);
   EXPECT_EQ(cat.box.ymin, 0.25f);
   EXPECT_EQ(cat.box.ymax, 0.525f);
-  EXPECT_EQ(cat.area, 30 * 5.5f);
+  EXPECT_EQ(cat.box.area, 30 * 5.5f);
   EXPECT_TRUE(cat.box.difficult);
   EXPECT_EQ(image->objects[1].text, "dog");
   EXPECT_FALSE(image->objects[1].box.difficult);

@@ -1,9 +1,13 @@
 #include "worker/eval/detections_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +16,12 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
+#include "common/base/record_io.h"
 #include "common/model/initializers.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "worker/data/example_codec.h"
+#include "worker/data/image_encoder.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/eval/coco_results_json.h"
 #include "worker/eval/detection_decoder.h"
@@ -124,6 +131,40 @@ TEST_F(DetectionsFileTest, TheTruthIsPerfectAndLessOfItIsNot) {
   ASSERT_TRUE(part.ok()) << part.status();
   const double recall = static_cast<double>(kept) / all;
   EXPECT_NEAR(part->scalars[0].value, (recall + 2.0) / 3.0, 1e-6);
+}
+
+// As COCO has it, an object of 500 square pixels is small, although its box has 1600.
+TEST_F(DetectionsFileTest, ARecordsAreaDecidesWhichSizeAnObjectHas) {
+  Image pixels;
+  pixels.height = pixels.width = 100;
+  pixels.channels = 3;
+  pixels.pixels.resize(100 * 100 * 3);
+  std::string png, records;
+  ASSERT_TRUE(EncodePng(pixels, &png).ok());
+  AnnotatedImage image{"a.png", "1", 100, 100, std::nullopt, "", {}};
+  image.objects.emplace_back();
+  image.objects[0].box = {0.1f, 0.1f, 0.5f, 0.5f};
+  image.objects[0].box.area = 500;
+  const auto example = EncodeExample(image, png);
+  ASSERT_TRUE(example.ok()) << example.status();
+  AppendRecord(*example, &records);
+  PosixFileSystem disk;
+  const std::string path = JoinPath(testing::TempDir(), absl::StrCat("area_", getpid(), ".record"));
+  ASSERT_TRUE(WriteFileAtomically(disk, path, records).ok());
+  auto writer = CocoResultsWriter::Create(&files_, kResultsPath);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Add(0, {{{10, 10, 50, 50}, 0, 1.0f}}).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+
+  config::TrainEvalPipelineConfig config = MakeFileConfig();
+  config.mutable_eval_input_reader(0)->mutable_tf_record_input_reader()->add_input_path(path);
+  const auto report = MeasureDetectionsFile(config, "", kResultsPath, &files_, stop_);
+  EXPECT_TRUE(disk.RemoveFile(path).ok());
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::map<std::string, double> values;
+  for (const ScalarSummary& scalar : report->scalars) values[scalar.tag] = scalar.value;
+  EXPECT_NEAR(values.at("DetectionBoxes_Precision/mAP (small)"), 1, 1e-6);
+  EXPECT_EQ(values.at("DetectionBoxes_Precision/mAP (medium)"), -1);
 }
 
 TEST_F(DetectionsFileTest, ExplainsAFileWithoutDetections) {
