@@ -33,10 +33,12 @@ absl::Status ErrnoToStatus(int error, absl::string_view what, absl::string_view 
     case EPERM:
     case EROFS:
       return absl::PermissionDeniedError(message);
+    case EMFILE:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(message, "; raise the limit of this process (ulimit -n, LimitNOFILE=)"));
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-    case EMFILE:
     case ENFILE:
       return absl::ResourceExhaustedError(message);
     case EWOULDBLOCK:

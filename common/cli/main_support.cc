@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "glog/logging.h"
 
+#include "common/base/descriptor_limit.h"
 #include "common/cli/cpu_check.h"
 #include "common/cli/exit_codes.h"
 #include "common/config/nearest_name.h"
@@ -177,6 +178,7 @@ MainArguments InitMain(int argc, char** argv, const MainOptions& options) {
     std::exit(kExitUsage);
   }
   SetUpLogging(argv[0]);
+  RaiseDescriptorLimit();  // a data set of a thousand files keeps as many open
   return result;
 }
 

@@ -1,5 +1,5 @@
-// The first and the last steps of every main function: flags, logging, usage and exit code. For the
-// main thread only.
+// The first and the last steps of every main function: flags, logging, limit of open files, usage
+// and exit code. For the main thread only.
 #ifndef PUSHPULL_COMMON_CLI_MAIN_SUPPORT_H_
 #define PUSHPULL_COMMON_CLI_MAIN_SUPPORT_H_
 
@@ -25,9 +25,9 @@ struct MainArguments {
   bool check_config = false;           // --check_config: validate, print the effective config, exit
 };
 
-// Parses the Abseil flags and sets up glog to log to stderr at --log_level. Ends the process for
-// --help and --version (exit code 0) and for bad flags (exit code 64, with a suggestion for an
-// unknown flag).
+// Parses the Abseil flags and sets up glog to log to stderr at --log_level. Lets the process open
+// as many files as the hard limit allows. Ends the process for --help and --version (exit code 0)
+// and for bad flags (exit code 64, with a suggestion for an unknown flag).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
 
 // Returns the version of the build, for example "0.1.0+1a2b3c4".

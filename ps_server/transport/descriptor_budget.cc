@@ -1,12 +1,13 @@
 // Tested by tests/ps_server/transport/server_limits_test.cc.
 #include "ps_server/transport/descriptor_budget.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "glog/logging.h"
+
+#include "common/base/descriptor_limit.h"
 
 namespace pushpull {
 namespace {
@@ -21,16 +22,10 @@ constexpr int64_t kOthers = 256;
 int FitConnections(int wanted, int listeners) {
   const int64_t per_connection = kPerConnection * std::max(1, listeners);
   const int64_t needed = kOthers + per_connection * wanted;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
-  if (limit.rlim_cur < static_cast<rlim_t>(needed)) {
-    limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(needed));
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
-  }
-  const int64_t allowed = static_cast<int64_t>(std::min(limit.rlim_cur, rlim_t{1} << 30));
-  if (allowed >= needed) return wanted;
-  const int fit = static_cast<int>(std::max<int64_t>(1, (allowed - kOthers) / per_connection));
-  LOG(WARNING) << "this process may have " << allowed << " open files, enough for " << fit
+  const std::optional<int64_t> allowed = RaiseDescriptorLimit();
+  if (!allowed || *allowed >= needed) return wanted;
+  const int fit = static_cast<int>(std::max<int64_t>(1, (*allowed - kOthers) / per_connection));
+  LOG(WARNING) << "this process may have " << *allowed << " open files, enough for " << fit
                << " connections to each address instead of " << wanted
                << ": raise the limit (ulimit -n, LimitNOFILE=) or lower --max_connections";
   return fit;

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import struct
 import subprocess
 import tempfile
@@ -47,9 +48,9 @@ class MakeRecords(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
 
-    def run_tool(self, *flags, code=0):
+    def run_tool(self, *flags, code=0, **options):
         process = subprocess.run([BIN / "make_records", *flags], capture_output=True, text=True,
-                                 timeout=120)
+                                 timeout=120, **options)
         self.assertEqual(process.returncode, code, process.stderr)
         return process
 
@@ -110,6 +111,19 @@ class MakeRecords(unittest.TestCase):
         process = self.run_tool(f"--check={path}", code=65)
         self.assertIn("checksum", process.stderr)
         self.assertEqual(json.loads(process.stdout)["bad_images"], 1)
+
+    def test_more_shards_than_the_soft_limit_of_open_files(self):
+        self.convert()
+        first = self.out / "train-00000-of-00001"
+        for shard in range(100):
+            os.link(first, self.out / f"many-{shard:05d}-of-00100")
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+        def check(soft, hard, code):
+            return self.run_tool(f"--check={self.out}/many@100", f"--label_map={self.out}/train.pbtxt", code=code,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+        self.assertEqual(json.loads(check(64, hard, 0).stdout)["images"], 200)
+        self.assertIn("Too many open files; raise the limit of this process (ulimit -n", check(64, 64, 65).stderr)
 
     def test_exit_codes(self):
         self.run_tool("--format=tar", code=64)

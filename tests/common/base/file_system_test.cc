@@ -1,5 +1,6 @@
 #include "common/base/file_system.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -181,6 +182,19 @@ TEST(PosixFileSystem, ReportsAFullDisk) {
   const absl::Status status = (*file)->Append("x");
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/dev/full"));
+}
+
+TEST(PosixFileSystem, SaysWhatToDoWhenTooManyFilesAreOpen) {
+  PosixFileSystem files;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = files.OpenForRead("/proc/self/stat").status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ulimit -n"));
 }
 
 TEST(PosixFileSystem, RefusesWhatIsNotARegularFile) {
