@@ -229,20 +229,36 @@ absl::StatusOr<nlohmann::ordered_json> ClassifyImage(const std::string& path, co
   return json;
 }
 
-// Calls `process` with each image and its path, and prints the JSON object that it returns.
+// Reads and decodes an image file.
+absl::Status ReadImage(FileSystem& files, const std::string& path, Image* image) {
+  PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
+  return DecodeImage(bytes, path, image);
+}
+
+// Calls `process` with each image and its path, and prints the JSON object that it returns. Logs
+// which images cannot be read and leaves them out; then the result is the first one's error.
 using ProcessFn = absl::FunctionRef<absl::StatusOr<nlohmann::ordered_json>(const std::string& path,
                                                                            const Image& image)>;
 absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::string>& paths,
                        ProcessFn process) {
   LOG(INFO) << "step " << step << ": processing " << paths.size() << " images";
+  absl::Status first_error;
+  int64_t unread = 0;
   Image image;
   for (const std::string& path : paths) {
-    PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
-    PP_RETURN_IF_ERROR(DecodeImage(bytes, path, &image));
+    if (absl::Status read = ReadImage(files, path, &image); !read.ok()) {
+      LOG(ERROR) << read.message();
+      first_error.Update(read);
+      ++unread;
+      continue;
+    }
     PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, process(path, image));
     std::cout << JsonLine(json) << std::endl;
   }
-  return absl::OkStatus();
+  if (unread == 0) return absl::OkStatus();
+  return absl::Status(first_error.code(), absl::StrCat(unread, " of ", paths.size(),
+                                                       " images could not be read; the first: ",
+                                                       first_error.message()));
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {

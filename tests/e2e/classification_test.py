@@ -20,12 +20,12 @@ class Classification(EndToEndTest):
         return self.folder / "photos" / split
 
     def detect(self, *arguments, code=0):
-        """Runs detect and returns the parsed lines of its output, or the log if `code` is not 0."""
+        """Runs detect and returns the parsed lines of its output and its log."""
         process = self.start("detect.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", *arguments,
                              stdout=subprocess.PIPE)
         out, _ = process.popen.communicate(timeout=60)
         self.assertEqual(process.popen.returncode, code, process.text())
-        return process.text() if code else [json.loads(line) for line in out.splitlines()]
+        return [json.loads(line) for line in out.splitlines()], process.text()
 
     def test_prints_the_most_probable_classes(self):
         reader = 'image_folder_input_reader {{ path: "{}" }}'
@@ -36,7 +36,7 @@ class Classification(EndToEndTest):
         self.train(config, "run", 2)
         test = self.write_images("test")
 
-        found = self.detect(f"--data_dir={self.folder}", test / "light", f"{test}/dark/dark[0-2].p*")
+        found, _ = self.detect(f"--data_dir={self.folder}", test / "light", f"{test}/dark/dark[0-2].p*")
         paths = [test / "light" / f"light{k}.pgm" for k in range(10)] + \
             [test / "dark" / f"dark{k}.pgm" for k in range(3)]
         self.assertEqual([entry["image"] for entry in found], [str(path) for path in paths])
@@ -50,13 +50,19 @@ class Classification(EndToEndTest):
             right += classes[0]["name"] == path.parent.name
         self.assertGreaterEqual(right, 12, "dark and light images are easy to tell apart")
 
-        one, = self.detect("--top_k=1", "--data_dir=/nonexistent", test / "dark" / "dark0.pgm")
+        (one,), _ = self.detect("--top_k=1", "--data_dir=/nonexistent", test / "dark" / "dark0.pgm")
         self.assertEqual(len(one["classes"]), 1)
         self.assertNotIn("name", one["classes"][0])
 
-        self.assertIn(f"{self.folder}/*.png", self.detect(f"{self.folder}/*.png", code=66))
-        self.assertIn("photos: no image", self.detect(self.folder / "photos", code=66))
-        self.assertIn("--top_k=0", self.detect("--top_k=0", test / "dark", code=64))
+        self.assertIn(f"{self.folder}/*.png", self.detect(f"{self.folder}/*.png", code=66)[1])
+        self.assertIn("photos: no image", self.detect(self.folder / "photos", code=66)[1])
+        self.assertIn("--top_k=0", self.detect("--top_k=0", test / "dark", code=64)[1])
+
+        broken = test / "dark" / "dark1.pgm"
+        broken.write_bytes(b"rubbish")
+        found, log = self.detect(f"{test}/dark/dark[0-2].p*", code=65)
+        self.assertEqual([entry["image"] for entry in found], [f"{test}/dark/dark{k}.pgm" for k in (0, 2)])
+        self.assertIn(f"1 of 3 images could not be read; the first: {broken}", log)
 
 
 if __name__ == "__main__":
