@@ -16,7 +16,9 @@ namespace pushpull {
 namespace {
 
 constexpr uint32_t kMagicUint8 = 0x0800;  // the low byte is the number of dimensions
-constexpr size_t kFirstReadBytes = 1 << 20;
+// The data are read in pieces of this size, and `stopped` is asked before each. A piece takes
+// milliseconds, also where it is inflated.
+constexpr int64_t kPieceBytes = 1 << 20;
 // Limit for the data of one file, which is held in memory. Without it, a gzip file a thousand times
 // smaller could fill the memory.
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
@@ -90,14 +92,21 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, bool images) {
   return idx;
 }
 
-// Reads the data in growing steps, so that a false header cannot make the buffer much larger than
-// the file's content.
-absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
+// Reads the data into a buffer that grows as it is filled, so that a false header cannot make it
+// much larger than the file's content.
+absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx, StoppedFn stopped) {
   std::vector<uint8_t> data;
   int64_t done = 0;
   while (done < idx.data_bytes) {
-    data.resize(std::min<int64_t>(idx.data_bytes, std::max<int64_t>(kFirstReadBytes, 2 * done)));
-    const size_t room = data.size() - done;
+    if (stopped()) {
+      return absl::CancelledError(absl::StrCat("stopped while opening ", idx.file->path()));
+    }
+    const int64_t end = std::min(idx.data_bytes, done + kPieceBytes);
+    if (end > static_cast<int64_t>(data.capacity())) {
+      data.reserve(std::min(idx.data_bytes, std::max(end, 2 * done)));
+    }
+    data.resize(end);
+    const size_t room = end - done;
     PP_ASSIGN_OR_RETURN(const size_t got, idx.file->Read(data.data() + done, room));
     done += static_cast<int64_t>(got);
     if (got < room) {
@@ -106,8 +115,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx) {
                        " = ", idx.data_bytes, " bytes of data, got ", done));
     }
   }
-  // Reading past the data also verifies the gzip checksum. One block shows whether more follows.
-  std::vector<uint8_t> rest(kFirstReadBytes);
+  // Reading past the data also verifies the gzip checksum. One piece shows whether more follows.
+  std::vector<uint8_t> rest(kPieceBytes);
   PP_ASSIGN_OR_RETURN(const size_t trailing, idx.file->Read(rest.data(), rest.size()));
   if (trailing == 0) return data;
   return absl::InvalidArgumentError(
@@ -130,7 +139,7 @@ absl::Status Both(const absl::StatusOr<T>& images, const absl::StatusOr<T>& labe
 
 absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& images_path,
                                                              const std::string& labels_path,
-                                                             int num_classes) {
+                                                             int num_classes, StoppedFn stopped) {
   const absl::StatusOr<IdxFile> images = OpenIdx(images_path, /*images=*/true);
   const absl::StatusOr<IdxFile> labels = OpenIdx(labels_path, /*images=*/false);
   PP_RETURN_IF_ERROR(Both(images, labels));
@@ -140,8 +149,9 @@ absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& 
         "the numbers of images and labels differ: ", images_path, " has ", images->dims[0],
         " images, ", labels_path, " has ", labels->dims[0], " labels"));
   }
-  absl::StatusOr<std::vector<uint8_t>> pixels = ReadData(*images);
-  absl::StatusOr<std::vector<uint8_t>> classes = ReadData(*labels);
+  absl::StatusOr<std::vector<uint8_t>> pixels = ReadData(*images, stopped);
+  if (absl::IsCancelled(pixels.status())) return pixels.status();
+  absl::StatusOr<std::vector<uint8_t>> classes = ReadData(*labels, stopped);
   PP_RETURN_IF_ERROR(Both(pixels, classes));
   for (int64_t i = 0; i < labels->dims[0]; ++i) {
     if ((*classes)[i] >= num_classes) {
@@ -190,7 +200,7 @@ absl::Status IdxSource::Check(ThreadPool*, StoppedFn) const { return absl::OkSta
 
 SourceOrError OpenSource(const config::IdxInputReader& reader, const SourceOptions& options) {
   return IdxSource::Open(options.Path(reader.images_path()), options.Path(reader.labels_path()),
-                         options.num_classes);
+                         options.num_classes, options.stopped);
 }
 
 }  // namespace pushpull

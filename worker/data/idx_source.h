@@ -24,9 +24,11 @@ class IdxSource final : public ImageSource {
   // examples, announces more than 4 GiB or has bytes after its data, the numbers of images and
   // labels differ, or a label is >= num_classes. DATA_LOSS: a file is truncated or is bad gzip. If
   // both files are bad, the message names both problems and the code is that of the images.
+  // CANCELLED: `stopped` returned true, which is asked before each MiB of data.
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& images_path,
                                                            const std::string& labels_path,
-                                                           int num_classes);
+                                                           int num_classes,
+                                                           StoppedFn stopped = NeverStopped);
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   int num_classes() const override { return num_classes_; }

@@ -24,7 +24,8 @@ struct ImageSourceOptions {
   // The kind of annotation that the model needs. With kEither no data set is refused for a missing
   // kind; a record without an image label then has label 0.
   Annotation annotation = Annotation::kEither;
-  // Asked before each record of TFRecord files, which may be millions; only while they are opened.
+  // Asked while the data set is opened, and not afterwards: before each record of TFRecord files,
+  // which may be millions, before each annotation of a VOC folder and before each MiB of IDX files.
   std::function<bool()> stopped = NeverStopped;
 };
 

@@ -67,6 +67,41 @@ TEST_F(IdxSourceTest, ReadsGzipOfSeveralMembersAndColour) {
   EXPECT_EQ(example.image.pixels, std::vector<uint8_t>(12, 5));
 }
 
+// Data of more than 1 MiB are read in several pieces.
+TEST_F(IdxSourceTest, ReadsDataOfSeveralPieces) {
+  const uint32_t n = 3000, side = 28;  // 2.2 MiB of images
+  for (const bool gzip : {false, true}) {
+    const std::string images = IdxImages(n, side, side);
+    auto source = IdxSource::Open(folder_.Write("i", gzip ? Gzip(images) : images),
+                                  folder_.Write("l", IdxLabels(n, 10)), 10);
+    ASSERT_TRUE(source.ok()) << source.status();
+    Example example;
+    std::string pixels = images.substr(0, 16);  // the header
+    for (uint32_t i = 0; i < n; ++i) {
+      ASSERT_TRUE((*source)->Get(i, &example).ok());
+      pixels.append(example.image.pixels.begin(), example.image.pixels.end());
+    }
+    EXPECT_TRUE(pixels == images);
+  }
+}
+
+TEST_F(IdxSourceTest, OpeningEndsWhenItIsStopped) {
+  const std::string images = folder_.Write("i", Gzip(IdxImages(3000, 28, 28)));
+  const std::string labels = folder_.Write("l", IdxLabels(3000, 10));
+  int asked = 0;
+  const auto open = [&](int calls) {
+    asked = 0;
+    return IdxSource::Open(images, labels, 10, [&] { return ++asked >= calls; }).status();
+  };
+  ExpectError(open(2), absl::StatusCode::kCancelled,
+              testing::Eq("stopped while opening " + images));
+  EXPECT_EQ(asked, 2);
+  // The images have three pieces, the labels one.
+  ExpectError(open(4), absl::StatusCode::kCancelled,
+              testing::Eq("stopped while opening " + labels));
+  EXPECT_TRUE(open(5).ok());
+}
+
 TEST_F(IdxSourceTest, NamesAllMissingFiles) {
   const absl::Status status = IdxSource::Open("/none/images", "/none/labels", 10).status();
   ExpectError(status, absl::StatusCode::kNotFound,
