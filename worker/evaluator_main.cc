@@ -140,7 +140,7 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
   compute.precision = chosen.precision;
   PP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Evaluation> evaluation,
-      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files));
+      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files, *context.stop));
   return Evaluator(options, context, evaluation.get()).Run();
 }
 

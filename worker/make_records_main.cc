@@ -142,8 +142,9 @@ absl::Status Check(const RecordProgress& progress, ThreadPool* pool) {
     PP_ASSIGN_OR_RETURN(options.label_map, LabelMap::Load(files, path));
     options.num_classes = options.label_map->num_classes();
   }
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<RecordSource> source,
-                      RecordSource::Open(files, std::move(options)));
+  PP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RecordSource> source,
+      RecordSource::Open(files, std::move(options), [&progress] { return progress.stop->load(); }));
   PP_ASSIGN_OR_RETURN(const RecordSummary summary, CheckRecords(*source, progress, pool));
   Print(summary, "");
   if (summary.problems.empty()) return absl::OkStatus();

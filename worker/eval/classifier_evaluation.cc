@@ -9,9 +9,9 @@ namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> ClassifierEvaluation::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    const ComputeOptions& compute) {
+    const ComputeOptions& compute, const std::atomic<bool>& stop) {
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
-                      EvaluationRun::Create(config, data_dir, compute));
+                      EvaluationRun::Create(config, data_dir, compute, stop));
   return std::unique_ptr<ClassifierEvaluation>(new ClassifierEvaluation(std::move(run)));
 }
 

@@ -31,7 +31,7 @@ class ClassifierEvaluation final : public Evaluation {
   // Arguments and errors as MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-      const ComputeOptions& compute);
+      const ComputeOptions& compute, const std::atomic<bool>& stop);
 
   const VariableLayout& layout() const override { return run_->layout(); }
   int64_t num_examples() const { return run_->num_examples(); }

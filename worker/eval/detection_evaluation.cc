@@ -42,9 +42,9 @@ DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
 
 absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    const ComputeOptions& compute, FileSystem* files) {
+    const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop) {
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
-                      EvaluationRun::Create(config, data_dir, compute));
+                      EvaluationRun::Create(config, data_dir, compute, stop));
   return std::unique_ptr<DetectionEvaluation>(
       new DetectionEvaluation(config.eval_config(), std::move(run), files));
 }

@@ -28,7 +28,7 @@ class DetectionEvaluation final : public Evaluation {
   // empty, those of Pascal VOC are used.
   static absl::StatusOr<std::unique_ptr<DetectionEvaluation>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-      const ComputeOptions& compute, FileSystem* files);
+      const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop);
 
   const VariableLayout& layout() const override { return run_->layout(); }
   double UnsettledShare(int64_t num_updates) const override {

@@ -27,6 +27,7 @@ absl::StatusOr<EvaluationReport> MeasureDetectionsFile(
   options.num_classes = config.model().ssd().num_classes();
   options.annotation = Annotation::kBoxes;
   options.field_name = "eval_input_reader";
+  options.stopped = [&stop] { return stop.load(); };
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
                       OpenImageSource(config.eval_input_reader(0), options));
   const int64_t count = std::min<int64_t>(config.eval_config().num_examples(), source->size());

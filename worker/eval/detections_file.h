@@ -23,7 +23,8 @@ namespace pushpull {
 // `config` must be valid and its model a detector, of which only num_classes is used. Decodes all
 // images, one after the other, for their sizes, and blocks until that is done.
 // INVALID_ARGUMENT: the file is bad, as ReadCocoResults says. CANCELLED: `stop` became true; it is
-// read before each image. Other errors as OpenImageSource, and of the file system.
+// read while the data set is opened and before each image. Other errors as OpenImageSource, and of
+// the file system.
 absl::StatusOr<EvaluationReport> MeasureDetectionsFile(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const std::string& path, FileSystem* files, const std::atomic<bool>& stop);

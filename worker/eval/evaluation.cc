@@ -9,11 +9,11 @@ namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    const ComputeOptions& compute, FileSystem* files) {
+    const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop) {
   if (config.model().has_ssd()) {
-    return DetectionEvaluation::Create(config, data_dir, compute, files);
+    return DetectionEvaluation::Create(config, data_dir, compute, files, stop);
   }
-  return ClassifierEvaluation::Create(config, data_dir, compute);
+  return ClassifierEvaluation::Create(config, data_dir, compute, stop);
 }
 
 }  // namespace pushpull

@@ -25,7 +25,7 @@ EvaluationRun::EvaluationRun(NetworkSpec spec, VariableLayout layout, const Comp
 
 absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    const ComputeOptions& compute) {
+    const ComputeOptions& compute, const std::atomic<bool>& stop) {
   NetworkSpec spec = BuildNetworkSpec(config.model());
   VariableLayout layout = BuildVariableLayout(config);
   std::unique_ptr<EvaluationRun> result(
@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   source_options.annotation =
       config.model().has_ssd() ? Annotation::kBoxes : Annotation::kImageLabel;
   source_options.field_name = "eval_input_reader";
+  source_options.stopped = [&stop] { return stop.load(); };
   PP_ASSIGN_OR_RETURN(result->source_,
                       OpenImageSource(config.eval_input_reader(0), source_options));
   LOG(INFO) << "evaluating on " << result->source_->describe();

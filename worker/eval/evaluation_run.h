@@ -29,7 +29,7 @@ class EvaluationRun {
   // Arguments and errors as MakeEvaluation.
   static absl::StatusOr<std::unique_ptr<EvaluationRun>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-      const ComputeOptions& compute);
+      const ComputeOptions& compute, const std::atomic<bool>& stop);
 
   const NetworkSpec& spec() const { return spec_; }
   const VariableLayout& layout() const { return layout_; }

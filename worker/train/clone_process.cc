@@ -138,6 +138,8 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
   PsSession session(session_options, std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
+  std::atomic<bool> is_stopped{false};
+  stop->Add([&is_stopped] { is_stopped.store(true); });
   const auto run = [&]() -> absl::Status {
     PP_RETURN_IF_ERROR(session.Connect(options.ps));
     PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
@@ -150,6 +152,7 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
     source_options.seed = session.job().seed();
     source_options.num_replicas = static_cast<int>(session_options.num_replicas);
     source_options.compute = options.compute;
+    source_options.stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
     // On a GPU the clone's CPU threads have nothing else to do than to prepare images.
     if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;
     PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,

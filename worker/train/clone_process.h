@@ -79,9 +79,9 @@ class StopSwitch {
 absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
                                       const PsSession::WaitReporter& on_wait);
 
-// Trains as clone `clone` of this worker until the job ends. Blocks as long. Errors as
-// CloneTrainer::Run, of the connection, the config and the data set. `report` is called from the
-// calling thread.
+// Trains as clone `clone` of this worker until the job ends. Blocks as long. `report` is called
+// from the calling thread. CANCELLED: stopped by `stop`, which also ends the opening of the
+// training data. Other errors as CloneTrainer::Run, of the connection, the config and the data set.
 absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, StopSwitch* stop,
                       const CloneTrainer::ReportFn& report);
 

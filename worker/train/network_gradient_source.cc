@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
     const NetworkSourceOptions& options) {
   std::unique_ptr<NetworkGradientSource> source(new NetworkGradientSource(layout, options));
   source->spec_ = BuildNetworkSpec(config.model());
-  PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir, NeverStopped));
+  PP_ASSIGN_OR_RETURN(source->images_, OpenTrainInput(config, options.data_dir, options.stopped));
   if (!options.image_cache.folder.empty()) {
     PosixFileSystem files;
     PP_ASSIGN_OR_RETURN(source->images_,

@@ -32,7 +32,8 @@ struct NetworkSourceOptions {
   // Replicas of the job. Sync: as far as known at the start; NotePart says what a replica computes.
   int num_replicas = 1;
   ComputeOptions compute = {};
-  int input_threads = 1;  // threads that decode and prepare images
+  int input_threads = 1;                         // threads that decode and prepare images
+  std::function<bool()> stopped = NeverStopped;  // as in ImageSourceOptions
 };
 
 // Opens train_input_reader of the config. `stopped` as in ImageSourceOptions. Errors as
@@ -43,8 +44,9 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
 
 class NetworkGradientSource final : public GradientSource {
  public:
-  // `layout` must outlive the object. Errors of the config, the data set, the image cache, and
-  // ComputeResources::MakeRunner, and of a batch that is smaller than the number of replicas.
+  // `layout` must outlive the object. CANCELLED: options.stopped returned true. Other errors are
+  // those of the config, the data set, the image cache and ComputeResources::MakeRunner, and of a
+  // batch that is smaller than the number of replicas.
   static absl::StatusOr<std::unique_ptr<NetworkGradientSource>> Create(
       const config::TrainEvalPipelineConfig& config, const VariableLayout* layout,
       const NetworkSourceOptions& options);

@@ -16,6 +16,7 @@
 
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
+#include "tests/testkit/damaged_records.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "worker/data/image_codec.h"
@@ -52,7 +53,7 @@ std::vector<float> RandomWeights(const VariableLayout& layout) {
 class DetectionEvaluationTest : public testing::Test {
  protected:
   absl::StatusOr<EvaluationReport> Evaluate(const config::TrainEvalPipelineConfig& config) {
-    auto evaluation = MakeEvaluation(config, "", {}, &files_);
+    auto evaluation = MakeEvaluation(config, "", {}, &files_, stop_);
     if (!evaluation.ok()) return evaluation.status();
     return (*evaluation)->Run(RandomWeights((*evaluation)->layout()), 10, stop_);
   }
@@ -60,6 +61,16 @@ class DetectionEvaluationTest : public testing::Test {
   MemoryFileSystem files_;
   std::atomic<bool> stop_ = false;
 };
+
+TEST_F(DetectionEvaluationTest, OpeningTheDataEndsWhenItIsStopped) {
+  const DamagedRecords records;
+  auto config = MakeConfig();
+  *config.mutable_eval_input_reader(0) = records.Reader();
+  const auto make = [&] { return MakeEvaluation(config, "", {}, &files_, stop_).status().code(); };
+  EXPECT_EQ(make(), absl::StatusCode::kDataLoss);
+  stop_ = true;
+  EXPECT_EQ(make(), absl::StatusCode::kCancelled);
+}
 
 TEST_F(DetectionEvaluationTest, EvaluatesTheSampledExamplesOnce) {
   auto config = MakeConfig();
@@ -142,7 +153,7 @@ TEST_F(DetectionEvaluationTest, BiasCorrectionReachesTheBackboneOnlyWithTheOverr
   extractor.mutable_conv_hyperparams()->mutable_batch_norm()->set_bias_corrected_moving_statistics(
       true);
   const auto share = [&] {
-    const auto evaluation = MakeEvaluation(config, "", {}, &files_);
+    const auto evaluation = MakeEvaluation(config, "", {}, &files_, stop_);
     EXPECT_TRUE(evaluation.ok()) << evaluation.status();
     return (*evaluation)->UnsettledShare(10);
   };

@@ -18,6 +18,7 @@
 
 #include "common/base/record_io.h"
 #include "common/model/initializers.h"
+#include "tests/testkit/damaged_records.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "worker/data/example_codec.h"
@@ -86,7 +87,7 @@ class DetectionsFileTest : public testing::Test {
 TEST_F(DetectionsFileTest, AgreesWithTheEvaluationThatExportedTheFile) {
   config::TrainEvalPipelineConfig config = MakeFileConfig();
   config.mutable_eval_config()->set_export_path(kResultsPath);
-  const auto evaluation = MakeEvaluation(config, "", {}, &files_);
+  const auto evaluation = MakeEvaluation(config, "", {}, &files_, stop_);
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   std::vector<float> weights((*evaluation)->layout().total_elements());
   InitializeVariables((*evaluation)->layout(), 5, absl::MakeSpan(weights));
@@ -187,6 +188,18 @@ TEST_F(DetectionsFileTest, NamesBadFilesAndStops) {
   ASSERT_TRUE(WriteFileAtomically(files_, kResultsPath, "[]").ok());
   stop_ = true;
   EXPECT_EQ(Measure().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(DetectionsFileTest, OpeningTheDataEndsWhenItIsStopped) {
+  const DamagedRecords records;
+  config::TrainEvalPipelineConfig config = MakeFileConfig();
+  *config.mutable_eval_input_reader(0) = records.Reader();
+  const auto measure = [&] {
+    return MeasureDetectionsFile(config, "", kResultsPath, &files_, stop_).status().code();
+  };
+  EXPECT_EQ(measure(), absl::StatusCode::kDataLoss);
+  stop_ = true;
+  EXPECT_EQ(measure(), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "common/base/record_io.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/model_layout.h"
+#include "tests/testkit/damaged_records.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
 #include "worker/eval/classifier_evaluation.h"
@@ -28,7 +29,8 @@ using ::testing::HasSubstr;
 
 std::unique_ptr<ClassifierEvaluation> MakeClassifierEvaluation(
     const config::TrainEvalPipelineConfig& config) {
-  auto evaluation = ClassifierEvaluation::Create(config, "", {});
+  const std::atomic<bool> go = false;
+  auto evaluation = ClassifierEvaluation::Create(config, "", {}, go);
   CHECK(evaluation.ok()) << evaluation.status();
   return *std::move(evaluation);
 }
@@ -53,6 +55,19 @@ TEST(ClassifierEvaluation, DoesNotDependOnTheBatchSize) {
     EXPECT_GE(metrics.accuracy_top5, metrics.accuracy);
     EXPECT_GT(metrics.loss, 0.0);
   }
+}
+
+TEST(ClassifierEvaluation, OpeningTheDataEndsWhenItIsStopped) {
+  const DamagedRecords records;
+  config::TrainEvalPipelineConfig config = TinyConfig();
+  *config.mutable_eval_input_reader(0) = records.Reader();
+  std::atomic<bool> stop = false;
+  const auto create = [&] {
+    return ClassifierEvaluation::Create(config, "", {}, stop).status().code();
+  };
+  EXPECT_EQ(create(), absl::StatusCode::kDataLoss);
+  stop = true;
+  EXPECT_EQ(create(), absl::StatusCode::kCancelled);
 }
 
 TEST(ClassifierEvaluation, UsesTheWholeSetWhenItIsSmaller) {

@@ -94,9 +94,9 @@ TEST_F(ImageClassifierTest, AgreesWithTheAccuracyAndLossOfTheEvaluator) {
       if (found.label == example.label) loss -= std::log(found.probability);
     }
   }
-  const auto evaluation = ClassifierEvaluation::Create(config_, "", {});
-  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   const std::atomic<bool> stop = false;
+  const auto evaluation = ClassifierEvaluation::Create(config_, "", {}, stop);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   const auto metrics =
       (*evaluation)->Measure(TinyWeights(BuildVariableLayout(config_), 9), 9, stop);
   ASSERT_TRUE(metrics.ok()) << metrics.status();

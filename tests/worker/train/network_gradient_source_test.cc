@@ -12,6 +12,7 @@
 
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
+#include "tests/testkit/damaged_records.h"
 #include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/test_network.h"
 
@@ -112,6 +113,22 @@ TEST(NetworkGradientSourceImagesTest, CountsTheImagesThatAreNotLeftOut) {
   const auto source = NetworkGradientSource::Create(config, &layout, {});
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ((*source)->num_images(), 14) << "a third of 40, rounded up";
+}
+
+TEST(NetworkGradientSourceImagesTest, OpeningTheDataEndsWhenItIsStopped) {
+  const DamagedRecords records;
+  config::TrainEvalPipelineConfig config = SmallJob();
+  *config.mutable_train_input_reader() = records.Reader();
+  const VariableLayout layout = BuildVariableLayout(config);
+  bool stop = false;
+  NetworkSourceOptions options;
+  options.stopped = [&stop] { return stop; };
+  const auto create = [&] {
+    return NetworkGradientSource::Create(config, &layout, options).status().code();
+  };
+  EXPECT_EQ(create(), absl::StatusCode::kDataLoss);
+  stop = true;
+  EXPECT_EQ(create(), absl::StatusCode::kCancelled);
 }
 
 TEST_P(NetworkGradientSourceTest, ContributionsAreTheSameWhetherAnnouncedOrNot) {
