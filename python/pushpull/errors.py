@@ -42,7 +42,10 @@ class EvictedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """The job does not fit this program: it has other data, or other variables, the first of which is named."""
+    """The job does not fit this program: it has other data, or other variables, the first of which is named.
+
+    It is also raised if access is refused: by the server, or to a file, such as a key that others can read.
+    """
 
 
 class AbortedError(Error):

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy
 
-from support import FULL, MOMENTUM, PATIENCE_S, PythonJobTest, config_text, main
+from support import FULL, MOMENTUM, PATIENCE_S, TESTS, PythonJobTest, config_text, main
 
 import pushpull
 
@@ -301,6 +301,18 @@ class BadCases(PythonJobTest):
         server.kill()
         with self.assertRaisesRegex(pushpull.PeerLostError, "run.sock"):
             result()
+
+    def test_key_that_others_can_read_is_no_eviction(self):
+        subprocess.run([TESTS.parent / "scripts" / "make_certs.sh", f"--out={self.folder / 'certs'}", "--job=test",
+                        "--workers=1"], check=True, capture_output=True)
+        certs = self.folder / "certs"
+        key = certs / "worker-0.key"
+        key.chmod(0o644)
+        files = {"tls_ca": certs / "ca.pem", "tls_cert": certs / "worker-0.pem", "tls_key": key}
+        with self.assertRaisesRegex(pushpull.Error, r"worker-0\.key.*mode 0644") as raised:
+            pushpull.connect(f"unix:{self.folder / 'nobody.sock'}", peer_deadline_s=1, **files)
+        self.assertNotIsInstance(raised.exception, pushpull.EvictedError)
+        self.assertEqual(raised.exception.exit_code, 65)
 
     def test_local_server_that_is_killed_is_noticed_at_once(self):
         server = self.serve(steps=100000)

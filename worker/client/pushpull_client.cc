@@ -26,6 +26,7 @@
 #include "common/base/monotonic_wait.h"
 #include "common/base/status_macros.h"
 #include "common/config/pipeline_config.h"
+#include "common/wire/error_detail.h"
 #include "worker/client/program_clone.h"
 
 namespace pushpull {
@@ -195,8 +196,12 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  // PERMISSION_DENIED is kept for evictions: a clone that has no access, for example because its
+  // key file is open to others, must not read as one that an operator has taken out of the job.
   int Return(const absl::Status& status) {
     if (!status.ok()) clone_->error = std::string(status.message());
+    const bool is_evicted = GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED;
+    if (absl::IsPermissionDenied(status) && !is_evicted) return PUSHPULL_FAILED_PRECONDITION;
     return static_cast<int>(status.code());
   }
 

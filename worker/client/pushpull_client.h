@@ -38,7 +38,8 @@ enum {
   PUSHPULL_DEADLINE_EXCEEDED = 4,    // the server was silent for the peer deadline; from
                                      // pushpull_clone_next also: no batch within `milliseconds`
   PUSHPULL_PERMISSION_DENIED = 7,    // an operator evicted the clone
-  PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, or the call came too early
+  PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, the call came too early, or
+                                     // the clone has no access: to a file, or in the server's eyes
   // Other codes of absl::StatusCode are possible.
 };
 

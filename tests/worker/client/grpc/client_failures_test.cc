@@ -383,6 +383,19 @@ TEST(ClientFailuresTest, AnEvictedCloneIsTold) {
   EXPECT_EQ(program.Next(), PUSHPULL_PERMISSION_DENIED);
 }
 
+// PERMISSION_DENIED of another origin than an operator: here a newer process of the same clone.
+TEST(ClientFailuresTest, OtherRefusalsAreNoEvictions) {
+  ServedJob job;
+  job.Start();
+  PushpullCloneOptions options = OptionsFor(job.ps());
+  options.process_number = 2;
+  const StartedClone newer(&job, options);
+  options.process_number = 1;
+  const ClonePtr older = Make(options);
+  EXPECT_EQ(ConnectAndStart(older.get(), job.layout()), PUSHPULL_FAILED_PRECONDITION);
+  EXPECT_THAT(ErrorOf(older), HasSubstr("is process 1 of this clone"));
+}
+
 // In a forked child the clone's threads do not exist, and a lock may be held for ever.
 TEST(ClientFailuresTest, AForkedChildIsRefusedAndDoesNotHang) {
   ServedJob job;
