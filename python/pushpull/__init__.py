@@ -15,12 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pushpull._connect import connect
+from pushpull._reports import Progress
 from pushpull.checkpoint import Checkpoint, load, steps, watch
 from pushpull.errors import (AbortedError, CheckpointError, Error, EvictedError, FailedPreconditionError,
                              ForkedProcessError, InstallationError, InvalidArgumentError, JobFailedError,
                              ModelChangedError, PeerLostError, ServerFailedError, StoppedError)
 from pushpull.local_server import LocalServer
-from pushpull.parameter_server import Job, ParameterServer, Progress, RawBatch, Variable
+from pushpull.parameter_server import Job, ParameterServer, RawBatch, Variable
 
 if TYPE_CHECKING:
     from pushpull import numpy, torch

@@ -3,17 +3,15 @@ line every 30 seconds. A clone of `pushpull worker` reports to the supervisor, w
 """
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import Optional, TextIO
 
-from pushpull.parameter_server import ParameterServer, Progress
+from pushpull._reports import Progress, report_descriptor, send_report
+from pushpull.parameter_server import ParameterServer
 
-REPORT_DESCRIPTOR = "PUSHPULL_REPORT_DESCRIPTOR"  # environment variable: where a clone writes its reports
 REPORT_PERIOD_S = 0.2
 
 
@@ -63,6 +61,7 @@ class ProgressLine:
         self._unshown = ""
         self._open = False
         self._waiting_for, self._waiting_since = "", 0.0
+        self._shown_wait = ""  # what the last shown wait was for
         self._first: Optional[tuple[float, int]] = None  # time and step at which training was first seen
 
     def update(self, reports: Sequence[Progress]) -> None:
@@ -80,12 +79,14 @@ class ProgressLine:
             self._show(self._unshown)
 
     def wait(self, for_whom: str) -> None:
-        """Shows what training waits for, once it has waited for three seconds."""
+        """Shows what training waits for, once it has waited for three seconds. Call it at least once a second."""
         now = time.monotonic()
         if for_whom != self._waiting_for:
             self._waiting_for, self._waiting_since = for_whom, now
         seconds = now - self._waiting_since
-        if seconds >= 3.0 and now - self._shown_at >= (0.2 if self._terminal else 30.0):
+        is_due = now - self._shown_at >= (0.2 if self._terminal else 30.0)
+        if seconds >= 3.0 and (is_due or for_whom != self._shown_wait):
+            self._shown_wait = for_whom
             self._show(f"waiting for {for_whom} {seconds:.0f} s")
 
     def finish(self) -> None:
@@ -111,33 +112,13 @@ class ProgressLine:
         self._out.flush()
 
 
-def encode_report(progress: Progress) -> bytes:
-    """Returns the line that a clone sends to its supervisor."""
-    return (json.dumps(vars(progress)) + "\n").encode()
-
-
-def decode_report(line: bytes) -> Optional[Progress]:
-    """Returns the report in a line, or None if it is not one.
-
-    >>> decode_report(encode_report(Progress(1, 2, 0.5, 0.1, 3.0, 4, 0, ""))).step
-    1
-    >>> decode_report(b"no report") is None
-    True
-    """
-    try:
-        return Progress(**json.loads(line))
-    except (ValueError, TypeError):
-        return None
-
-
 class Reporter:
     """Reports the progress of one clone to the supervisor, or to stderr if there is none."""
 
     def __init__(self, ps: ParameterServer, show: bool) -> None:
         self._ps = ps
-        descriptor = os.environ.get(REPORT_DESCRIPTOR)
-        self._descriptor = int(descriptor) if descriptor is not None else None
-        self._line = ProgressLine(sys.stderr) if show and descriptor is None else None
+        self._descriptor = report_descriptor()
+        self._line = ProgressLine(sys.stderr) if show and self._descriptor is None else None
         self._reported_at = -float("inf")
 
     def tick(self, is_waiting: bool) -> None:
@@ -150,7 +131,7 @@ class Reporter:
         self._reported_at = now
         progress = self._ps.progress()
         if self._descriptor is not None:
-            self._send(progress)
+            send_report(self._descriptor, progress)
         elif self._line is not None and is_waiting and (progress.waiting_for or not progress.step):
             self._line.wait(progress.waiting_for or "the first step")
         elif self._line is not None and progress.step:
@@ -162,10 +143,3 @@ class Reporter:
         self.tick(is_waiting=False)
         if self._line is not None:
             self._line.finish()
-
-    def _send(self, progress: Progress) -> None:
-        assert self._descriptor is not None
-        try:
-            os.write(self._descriptor, encode_report(progress))
-        except OSError:  # the supervisor reads too slowly or has ended; only this report is lost
-            pass

@@ -20,9 +20,9 @@ from types import FrameType
 from typing import IO, Optional
 
 from pushpull._processes import popen
-from pushpull._progress import REPORT_DESCRIPTOR, ProgressLine, decode_report
+from pushpull._progress import ProgressLine
+from pushpull._reports import REPORT_DESCRIPTOR, Progress, decode_report
 from pushpull.local_server import LocalServer
-from pushpull.parameter_server import Progress
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED, EXIT_GPU_LOST = 70, 77, 143, 201
 
@@ -273,14 +273,15 @@ class Supervisor:
         clone.process, clone.outputs, clone.reports = None, [], None
 
     def _show(self) -> None:
-        waiting_for = ""
+        dead, starting, reported = "", "", ""
         for clone in self._clones:
             if clone.process is None and clone.restart_at is not None:
-                waiting_for = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
+                dead = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
             elif clone.process is not None and clone.report is None:
-                waiting_for = f"clone {clone.number} of {len(self._clones)} (starting)"
+                starting = f"clone {clone.number} of {len(self._clones)} (starting)"
             elif clone.report is not None:
-                waiting_for = waiting_for or clone.report.waiting_for
+                reported = reported or clone.report.waiting_for
+        waiting_for = dead or reported or starting
         reports = [clone.report for clone in self._clones if clone.report is not None and clone.report.step > 0]
         if waiting_for or not reports:
             self._line.wait(waiting_for or "the first step")

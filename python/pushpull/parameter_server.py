@@ -28,6 +28,7 @@ import numpy
 import numpy.typing
 
 from pushpull import _library
+from pushpull._reports import Progress, WaitNotice
 from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, StoppedError, error_of
 
 FloatArray = numpy.typing.NDArray[numpy.float32]
@@ -80,19 +81,6 @@ class RawBatch:
     gradient: FloatArray  # to be filled in until `finish`
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """The figures of a clone."""
-    step: int  # 0: no contribution yet
-    num_steps: int
-    loss: float
-    learning_rate: float
-    samples_per_second: float
-    samples: int  # contributed by this clone since it connected
-    staleness: int  # in versions
-    waiting_for: str  # what the clone waits for, or empty
-
-
 _open: weakref.WeakSet[ParameterServer] = weakref.WeakSet()
 
 
@@ -108,13 +96,12 @@ def _close_all() -> None:
         ps.close()
 
 
-def _interruptibly(function: Callable[[], int], stop: Callable[[], None]) -> int:
+def _interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:
     """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result.
 
-    Python handles signals in the main thread between two instructions, so the function runs in another thread.
+    Python handles signals in the main thread between two instructions, so the function runs in another thread. `tick`
+    is called a few times a second meanwhile.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return function()
     result: list[int] = []
 
     def run() -> None:
@@ -125,6 +112,7 @@ def _interruptibly(function: Callable[[], int], stop: Callable[[], None]) -> int
     try:
         while thread.is_alive():
             thread.join(POLL_MILLISECONDS / 1000)
+            tick()
     except BaseException:
         stop()
         thread.join()
@@ -136,7 +124,7 @@ class ParameterServer:
     """A clone's connection. Create it with `pushpull.connect` or `LocalServer.connect`."""
 
     def __init__(self, options: _library.CloneOptions, check: Optional[Callable[[], None]] = None) -> None:
-        """Connects. Blocks until the server answers, at most for the peer deadline.
+        """Connects. Blocks until the server answers, at most for the peer deadline. Says so on stderr if it takes long.
 
         check: called while the clone waits, a few times a second; may raise, for example because the server has ended.
         """
@@ -213,13 +201,15 @@ class ParameterServer:
         return error_of(code, text)
 
     def _do(self, function: Any, *arguments: Any) -> None:
-        """Calls a function of the library that may block for long. Raises its error."""
+        """Calls a function of the library that may block for long, and says what it waits for. Raises its error."""
         clone = self._handle()
-        code = _interruptibly(lambda: int(function(clone, *arguments)), self.stop)
+        notice = WaitNotice(self.progress)
+        code = _interruptibly(lambda: int(function(clone, *arguments)), self.stop, notice.tick)
         if code != _library.OK:
             if self._check is not None:
                 self._check()
             raise self._fail(code)
+        notice.finish()
 
     def _read_job(self) -> Job:
         job = _library.Job()

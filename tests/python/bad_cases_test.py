@@ -1,8 +1,11 @@
 """What goes wrong in a job of Python clones ends with an error that says what and where."""
+import contextlib
+import io
 import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from unittest import mock
@@ -301,6 +304,35 @@ class BadCases(PythonJobTest):
         server.kill()
         with self.assertRaisesRegex(pushpull.PeerLostError, "run.sock"):
             result()
+
+    def test_connection_that_waits_names_the_server(self):
+        program = self.folder / "waits.py"
+        program.write_text("import pushpull\npushpull.connect('127.0.0.1:1')\n")
+        threaded = self.folder / "threaded.py"
+        threaded.write_text("import threading, pushpull\n"
+                            "threading.Thread(target=pushpull.connect, args=('127.0.0.1:1',)).start()\n")
+        for name, command in (("alone", [program]), ("in a thread", [threaded]),
+                              ("supervised", ["-m", "pushpull", "worker", "--num_clones=1", program])):
+            with self.subTest(name=name):
+                process = self.start_python(f"{name}.log", *command)
+                process.wait_for("waiting for ps task 0 at 127.0.0.1:1", timeout=10)
+                process.end()
+
+    def test_server_that_takes_connections_and_never_answers_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            process = self.start_python("silent.log", "-c", f"import pushpull; pushpull.connect('{address}')")
+            process.wait_for(f"waiting for ps task 0 at {address}", timeout=10)
+            process.end()
+
+    def test_start_that_waits_names_the_server(self):
+        server = self.start_server(self.write_config(steps=5))
+        trainer = self.trainer(pushpull.connect(self.address(), peer_deadline_s=8))
+        server.kill()
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            with self.assertRaises(pushpull.PeerLostError):
+                trainer.batches(40)
+        self.assertRegex(told.getvalue(), r"^pushpull: waiting for (the parameter server|ps task 0 at unix:.*)\n$")
 
     def test_key_that_others_can_read_is_no_eviction(self):
         subprocess.run([TESTS.parent / "scripts" / "make_certs.sh", f"--out={self.folder / 'certs'}", "--job=test",

@@ -1,0 +1,91 @@
+"""The figures of a clone, and how a clone of `pushpull worker` sends them to its supervisor: one line of JSON each,
+written to a pipe.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Optional
+
+REPORT_DESCRIPTOR = "PUSHPULL_REPORT_DESCRIPTOR"  # environment variable: where a clone writes its reports
+NOTICE_S = 3.0  # how long a call waits before it says so on stderr
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The figures of a clone."""
+    step: int  # 0: no contribution yet
+    num_steps: int
+    loss: float
+    learning_rate: float
+    samples_per_second: float
+    samples: int  # contributed by this clone since it connected
+    staleness: int  # in versions
+    waiting_for: str  # what the clone waits for, or empty
+
+
+def encode_report(progress: Progress) -> bytes:
+    """Returns the line that a clone sends to its supervisor."""
+    return (json.dumps(vars(progress)) + "\n").encode()
+
+
+def decode_report(line: bytes) -> Optional[Progress]:
+    """Returns the report in a line, or None if it is not one.
+
+    >>> decode_report(encode_report(Progress(1, 2, 0.5, 0.1, 3.0, 4, 0, ""))).step
+    1
+    >>> decode_report(b"no report") is None
+    True
+    """
+    try:
+        return Progress(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+
+
+def report_descriptor() -> Optional[int]:
+    """Returns the descriptor for reports to the supervisor, or None if this process has no supervisor."""
+    descriptor = os.environ.get(REPORT_DESCRIPTOR)
+    return int(descriptor) if descriptor is not None else None
+
+
+def send_report(descriptor: int, progress: Progress) -> None:
+    """Sends a report. Never blocks and never fails."""
+    try:
+        os.write(descriptor, encode_report(progress))
+    except OSError:  # the supervisor reads too slowly or has ended; only this report is lost
+        pass
+
+
+class WaitNotice:
+    """Says what one blocking call waits for: to the supervisor, or once on stderr if there is none. Not thread-safe."""
+
+    def __init__(self, progress: Callable[[], Progress]) -> None:
+        """progress: returns the clone's figures while the call blocks."""
+        self._progress = progress
+        self._descriptor = report_descriptor()
+        self._began = time.monotonic()
+        self._told = False
+
+    def tick(self) -> None:
+        """To be called a few times a second while the call blocks."""
+        # The supervisor has a patience of its own.
+        if self._descriptor is None and (self._told or time.monotonic() - self._began < NOTICE_S):
+            return
+        progress = self._progress()
+        if not progress.waiting_for:
+            return
+        self._told = True
+        if self._descriptor is None:
+            print(f"pushpull: waiting for {progress.waiting_for}", file=sys.stderr, flush=True)
+        else:
+            send_report(self._descriptor, progress)
+
+    def finish(self) -> None:
+        """Tells the supervisor that the wait is over. To be called when the call has succeeded."""
+        if self._told and self._descriptor is not None:
+            send_report(self._descriptor, self._progress())
