@@ -231,7 +231,8 @@ class Supervisor:
             clone.left = True
             return None
         if not is_curable(code):
-            self._say(f"clone {clone.number} ended with {clone.last_death}, which a restart cannot fix; stopping all")
+            self._say(f"clone {clone.number} ended with {clone.last_death}, after which a clone is not started again; "
+                      "stopping all")
             return code
         return self._plan_restart(clone, code)
 

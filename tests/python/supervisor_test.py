@@ -84,7 +84,7 @@ class Supervisor(PythonJobTest):
 
     def test_error_that_a_restart_cannot_fix(self):
         for how, code, message in (("raise", 1, "RuntimeError: this program fails on purpose"),
-                                   ("66", 66, "exit code 66, which a restart cannot fix")):
+                                   ("66", 66, "exit code 66, after which a clone is not started again")):
             with self.subTest(how=how):
                 _, worker = self.start_job(f"--fail={how}")
                 self.assertEqual(worker.wait(), code, worker.text())
@@ -109,6 +109,9 @@ class Supervisor(PythonJobTest):
                                    PROGRAMS / "lost_peer.py")
         self.assertEqual(worker.wait(), 200, worker.text())
         self.assertIn("PeerLostError", worker.text())
+        # A restart of the whole worker may help.
+        self.assertIn("clone 0 ended with exit code 200, after which a clone is not started again; stopping all\n",
+                      worker.text())
 
     def test_clone_that_keeps_dying_is_started_after_growing_pauses(self):
         for how, what in (("segfault", "killed by signal 11"), ("201", "exit code 201")):

@@ -161,7 +161,7 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
   }
   if (EndedWithOneOf(options_.permanent_exit_codes, wait_status)) {
     LOG(ERROR) << "clone " << clone << " ended with " << state.last_death
-               << ", which a restart cannot fix; stopping all clones";
+               << ", after which a clone is not started again; stopping all clones";
     *decided = WEXITSTATUS(wait_status);
     return;
   }

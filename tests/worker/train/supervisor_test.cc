@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "glog/logging.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/testkit/fake_clock.h"
@@ -23,6 +24,8 @@
 
 namespace pushpull {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Runs a shell script per clone, with $CLONE and $DIR set. $GPU is "new", or "on " and the GPU of
 // the clone's last report.
@@ -154,6 +157,21 @@ TEST_F(SupervisorTest, DoesNotRestartACloneThatLeavesAndKeepsTheOthers) {
   ASSERT_EQ(states_.size(), 3);
   EXPECT_EQ(states_[1].phase, CloneState::Phase::kLeft);
   EXPECT_EQ(states_[2].phase, CloneState::Phase::kDone);
+}
+
+// Code 200 says that a restart of the worker may help.
+TEST_F(SupervisorTest, SaysOfEveryPermanentCodeThatACloneIsNotStartedAgain) {
+  for (const int code : {65, 200}) {
+    SupervisorOptions options = Options();
+    options.permanent_exit_codes = {65, 200};
+    SteadyClock clock;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Run(absl::StrCat("exit ", code), options, &clock), code);
+    EXPECT_THAT(
+        testing::internal::GetCapturedStderr(),
+        HasSubstr(absl::StrCat("clone 0 ended with exit code ", code,
+                               ", after which a clone is not started again; stopping all")));
+  }
 }
 
 TEST_F(SupervisorTest, ReportsThatAllClonesHaveLeft) { EXPECT_EQ(Run("exit 77", 2), 77); }
