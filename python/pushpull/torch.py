@@ -116,8 +116,9 @@ class Trainer(TrainerBase):
                 num_samples: Optional[int] = None, shuffle: bool = True, num_workers: int = 0) -> Iterator[Batch]:
         """Registers the model and yields this replica's batches until training ends.
 
-        Before each batch the model gets the weights of its step, and after the last one the final weights. Call `step`
-        once for each batch. Which examples a batch has depends on the job's seed, the step and the share that the
+        Before each batch the model gets the weights of its step, and after the last one the final weights. The gradients
+        of its parameters are set to None each time, so that none is left of another optimizer, or of a batch that is
+        yielded again. Call `step` once for each batch. Which examples a batch has depends on the job's seed, the step and the share that the
         server gives this replica, whose size may change between two steps.
 
         dataset: has __getitem__ for the indices below num_samples (default: its length).
@@ -174,6 +175,9 @@ class Trainer(TrainerBase):
     def _load(self, weights: FloatArray) -> None:
         check_unchanged(self._model, self._entries)
         load(self._entries, self._views_of(weights))
+        for entry in self._entries:
+            if isinstance(entry.holder, torch.nn.Parameter):
+                entry.holder.grad = None  # `step` would add it to the gradient of the batch that begins here
 
     def _views_of(self, array: FloatArray) -> list[torch.Tensor]:
         address = array.ctypes.data
@@ -188,8 +192,8 @@ class Trainer(TrainerBase):
         loss: the mean over the samples, a tensor with one element. samples: how many there are; the server weights the
         gradient by them. metrics: means over the samples by TensorBoard tag, for example {"accuracy": 0.9}.
 
-        Gradients that earlier calls of backward() have left in the parameters are added, and all are set to None. If
-        the backward pass raises, the batch is given up and the trainer ends. A loss that is not finite makes the
+        Gradients that earlier calls of backward() for this batch have left in the parameters are added, and all are set
+        to None. If the backward pass raises, the batch is given up and the trainer ends. A loss that is not finite makes the
         contribution void (train_config.non_finite_policy).
         """
         raw = self._session.open_batch()

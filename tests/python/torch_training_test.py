@@ -1,7 +1,7 @@
 """PyTorch clones train: the result does not depend on their number, on kills or on the processes that load data."""
 import os
 
-from support import FULL, PythonJobTest, main, skip_without_torch
+from support import FULL, PythonJobTest, config_text, main, skip_without_torch
 
 skip_without_torch()
 
@@ -56,6 +56,44 @@ class TorchTraining(PythonJobTest):
             for position in range(steps):
                 indices = ps.sample(300, position, 0)
                 yield type("Share", (), {"seed": ps.job.seed, "position": position, "indices": indices})
+
+    def weights_in_two_parts(self, case):
+        """Trains one step with a backward pass for each half of the batch. Returns the weights.
+
+        case: "retry": the first attempt fails between the two; "leftover": the model already has a gradient.
+        """
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+        x = torch.arange(64.0).reshape(32, 2) / 64
+        data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+        if case == "leftover":
+            (100 * model(x).sum()).backward()
+        attempts = 0
+
+        def attempt(trainer):
+            nonlocal attempts
+            for batch in trainer.batches(data):
+                attempts += 1
+                half = len(batch) // 2
+                (((model(batch.x[:half]) - batch.y[:half])**2).sum() / len(batch)).backward()
+                if case == "retry" and attempts == 1:
+                    raise OSError("on purpose")
+                trainer.step(((model(batch.x[half:]) - batch.y[half:])**2).sum() / len(batch), samples=len(batch))
+
+        with pushpull.LocalServer(config_text(batch=8, steps=1)) as server:
+            with pushpull.torch.Trainer(server, model, show_progress=False) as trainer:
+                if case == "retry":
+                    with self.assertRaisesRegex(OSError, "on purpose"):
+                        attempt(trainer)
+                attempt(trainer)
+        self.assertEqual(attempts, 2 if case == "retry" else 1)
+        return model.weight.detach()
+
+    def test_gradients_of_an_abandoned_attempt_or_another_optimizer_do_not_count(self):
+        expected = self.weights_in_two_parts("plain")
+        for case in ("retry", "leftover"):
+            with self.subTest(case=case):
+                self.assertTrue(torch.equal(self.weights_in_two_parts(case), expected))
 
     def test_same_seed_gives_the_same_bits(self):
         # Batch norm, dropout and augmentation depend on the batch only, and not on the process that computes it.
