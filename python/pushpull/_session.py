@@ -48,10 +48,10 @@ class Session:
         """
         pending, self.batch = self.batch, None
         while True:
+            self.check()
             if self.batch is not None:
                 raise Error(f"the batch at position {self.batch.position} was not finished: call step() or push() once "
                             "for each batch")
-            self.check()
             self.batch = pending or self.ps.next_batch(lambda: self._reporter.tick(is_waiting=True))
             pending = None
             if self.batch is None:
@@ -72,7 +72,7 @@ class Session:
         return self.batch
 
     def check(self) -> None:
-        """Raises Error if the clone has ended or the process was forked."""
+        """Raises Error if the clone or its connection has ended or the process was forked."""
         if self._ended:
             raise Error(f"this trainer has ended, because {self._ended}")
         self.ps.check_process()

@@ -133,6 +133,8 @@ class ParameterServer:
         self._clone: Optional[int] = self._library.pushpull_clone_new(ctypes.byref(options))
         self._check = check
         self._stopped = False
+        self._session, self._number = int(options.session), int(options.process_number)
+        self._replaced = False  # by a later connection of the clone from this process
         self._batch = _library.Batch()
         self._returned = True  # whether the caller of next_batch has got the batch in _batch
         self._arrays: dict[int, FloatArray] = {}
@@ -189,6 +191,8 @@ class ParameterServer:
             raise ForkedProcessError(
                 f"this connection to the parameter server belongs to process {self._pid}, but process {os.getpid()}, "
                 "which was forked from it, uses it; worker processes of a DataLoader must not use the trainer")
+        if self._replaced:
+            raise Error(f"this connection has ended: the program has connected clone {self.clone} to the server again")
         if self._clone is None:
             raise Error("this connection to the parameter server is closed")
         return self._clone
@@ -226,6 +230,7 @@ class ParameterServer:
 
         values: the initial value of each variable, in the same order; the server takes them if the job awaits its
         variables. num_samples: the size of the training data, which train_input_reader.num_epochs counts.
+        An earlier connection of this clone in this process has ended then: its calls raise Error.
         device: what the program computes on, for `psctl status` and the checkpoints. rounding: clones with different
         texts here may compute different last bits, of which a synchronous job warns once; empty: not known.
 
@@ -257,6 +262,14 @@ class ParameterServer:
         self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
         self._variables = list(variables)
         del kept
+        for other in list(_open):
+            if other._session == self._session and other._number < self._number:
+                other._end_as_replaced()
+
+    def _end_as_replaced(self) -> None:
+        """Ends the connection, because the server takes nothing from it any more. May be called by any thread."""
+        self._replaced = True  # before a call that waits returns
+        self.stop()
 
     @property
     def total_elements(self) -> int:
@@ -336,6 +349,8 @@ class ParameterServer:
 
     def give_up(self, message: str) -> None:
         """Gives the batch up because it cannot be computed. The clone ends."""
+        if self._replaced:
+            return  # the clone has ended here, and its new connection has the batch
         self._returned = True
         self._library.pushpull_clone_give_up(self._handle(), message.encode())
 

@@ -161,7 +161,8 @@ class BadCases(PythonJobTest):
         variables = make_variables()
         before = {name: values.copy() for name, values in variables.items()}
         first, second = self.trainer(server.connect(0)), self.trainer(server.connect(0), variables)
-        next(first.batches(40))
+        unfinished = first.batches(40)
+        next(unfinished)
 
         def train_to(position):
             for batch in second.batches(40):
@@ -170,16 +171,31 @@ class BadCases(PythonJobTest):
                     return
 
         train_to(2)
-        # The old one computes in vain until it hears of the new one.
-        deadline = time.monotonic() + PATIENCE_S
         ones = {name: numpy.ones_like(values) for name, values in variables.items()}
-        with self.assertRaisesRegex(pushpull.EvictedError, "is process 1 of this clone, but .* started process 2"):
-            while time.monotonic() < deadline:
+        ended = "this connection has ended: the program has connected clone 0 to the server again"
+        with self.assertRaisesRegex(pushpull.Error, ended):
+            first.push(ones, samples=1, loss=1.0)
+        for call in (lambda: next(unfinished), lambda: first.batches(40), first.ps.progress):
+            with self.assertRaisesRegex(pushpull.Error, ended):
+                call()
+        with self.assertRaisesRegex(pushpull.Error, ended):
+            with first:
                 first.push(ones, samples=1, loss=1.0)
-                next(first.batches(40))
+        self.assertTrue(first.ps.closed)
         train_to(5)
         for name, values in variables.items():
             numpy.testing.assert_array_equal(values, before[name], name)
+
+    def test_new_connection_of_a_clone_wakes_the_old_one(self):
+        server = self.serve(num_clones=2)
+        first = self.trainer(server.connect(0))
+        batches = first.batches(40)
+        next(batches)
+        first.push({}, samples=4, loss=1.0)
+        waiting = self.in_thread(lambda: next(batches))  # for clone 1, which is never started
+        self.trainer(server.connect(0)).batches(40)
+        with self.assertRaisesRegex(pushpull.Error, "connected clone 0 to the server again"):
+            waiting()
 
     def test_not_a_number_stops_the_job_or_is_skipped(self):
         for policy in ("STOP", "SKIP"):
