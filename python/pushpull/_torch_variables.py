@@ -164,12 +164,29 @@ def _raise_difference(model: torch.nn.Module, registered: list[Entry]) -> None:
     # Another order of the same modules changes nothing here.
 
 
+def _check_buffers(model: torch.nn.Module, entries: list[Entry]) -> None:
+    """Raises ModelChangedError for the first buffer that was added or whose module was replaced or removed."""
+    registered = {entry.holder: entry for entry in entries if isinstance(entry.holder, tuple)}
+    if all(entry.place is None for entry in entries):  # otherwise buffers without a variable are the clone's own
+        added = [(name, module, key) for name, module, key in _buffers(model) if (module, key) not in registered]
+        known = {id(entry.tensor()) for entry in registered.values()} if added else set()
+        for name, module, key in added:
+            if id(module._buffers[key]) not in known:  # a registered buffer may be assigned to another one
+                raise ModelChangedError(f"the buffer {name} was added or replaced after the model was registered; "
+                                        "create a new job for the changed model")
+    modules = set(model.modules())
+    for (module, _), entry in registered.items():
+        if module not in modules:
+            raise ModelChangedError(f"the buffer {entry.name} was removed or replaced after the model was registered")
+
+
 def check_unchanged(model: torch.nn.Module, entries: list[Entry]) -> None:
     """Raises ModelChangedError, which names the first difference, if the model is not as it was declared."""
     registered = [entry for entry in entries if isinstance(entry.holder, torch.nn.Parameter)]
     parameters = [parameter for parameter in model.parameters() if parameter.numel() > 0]
     if len(parameters) != len(registered) or any(a is not b.holder for a, b in zip(parameters, registered)):
         _raise_difference(model, registered)
+    _check_buffers(model, entries)
     for entry in entries:
         tensor = entry.tensor()
         if tensor.shape != entry.shape:

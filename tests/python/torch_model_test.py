@@ -11,6 +11,7 @@ import torch  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull.torch  # noqa: E402  pylint: disable=wrong-import-position
 from pushpull import _torch_data  # noqa: E402  pylint: disable=wrong-import-position
+from pushpull._torch_variables import check_unchanged, declare  # noqa: E402  pylint: disable=wrong-import-position
 
 DATA = [(torch.full((3,), float(i)) / 10, float(i % 3)) for i in range(12)]
 
@@ -218,20 +219,59 @@ class Model(PythonJobTest):
         def freeze(model):
             model[0].weight.requires_grad_(False)
 
+        def replace_statistics(model):
+            model[3] = torch.nn.BatchNorm1d(1, affine=False)
+
+        def remove_statistics(model):
+            model[3] = torch.nn.Identity()
+
+        def add_buffer(model):
+            model[1].register_buffer("extra", torch.ones(3))
+
         for change, message in ((add, "extra.weight was added or replaced"),
                                 (replace, "2.weight was added or replaced"),
                                 (remove, "2.bias was removed"),
                                 (reshape, r"0.bias had the shape \[4\] .* and has the shape \[5\] now"),
                                 (retype, "0.weight was of torch.float32 .* and is of torch.float64 now"),
-                                (freeze, "0.weight was trainable .* and is frozen now")):
+                                (freeze, "0.weight was trainable .* and is frozen now"),
+                                (replace_statistics, "the buffer 3.running_mean was added or replaced"),
+                                (remove_statistics, "the buffer 3.running_mean was removed or replaced"),
+                                (add_buffer, "the buffer 1.extra was added or replaced")):
             with self.subTest(change=change.__name__):
-                model = make_model()
+                model = torch.nn.Sequential(*make_model(), torch.nn.BatchNorm1d(1, affine=False))
                 trainer = self.trainer(model)
                 with self.assertRaisesRegex(pushpull.ModelChangedError, message):
                     for batch in trainer.batches(DATA):
                         trainer.step(model(batch.x).mean(), samples=len(batch))
                         change(model)
                 trainer.close()
+
+    def test_buffers_that_are_no_change_of_the_model(self):
+        class Remembers(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(3, 1)
+                self.register_buffer("now", torch.zeros(1))
+                self.register_buffer("before", torch.zeros(1))
+
+            def forward(self, x):
+                self.register_buffer("cache", x, persistent=False)
+                y = self.layer(x)
+                self.before = self.now  # from now on one tensor is in both places
+                self.now = y.detach().mean(0) if self.training else self.now
+                return y
+
+        for mode in (True, False):
+            model = Remembers().train(mode)
+            self.assertEqual(len(self.train(self.trainer(model), model)), 3)
+        # In a job whose model the server knows, buffers without a variable are the clone's own.
+        variables = [pushpull.torch.ServerVariable(name, name) for name in ("layer.weight", "layer.bias", "now")]
+        entries = declare(model, None, variables)
+        model.register_buffer("own", torch.ones(2))
+        check_unchanged(model, entries)
+        model.now = None
+        with self.assertRaisesRegex(pushpull.ModelChangedError, "the buffer now is no longer in the model"):
+            check_unchanged(model, entries)
 
     def test_another_model(self):
         server = self.serve(steps=1000)
