@@ -71,7 +71,7 @@ class Shares(torch.utils.data.Dataset[Any]):
         fetch_all = getattr(self._dataset, "__getitems__", None)
         if fetch_all is not None and self._seed is None:
             return self._collate(fetch_all(share.indices))
-        examples = []
+        examples: list[Any] = []
         for index in share.indices:
             if self._seed is not None:
                 seed_generators(EXAMPLE, self._seed, share.position, part, index)
