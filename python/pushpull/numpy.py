@@ -17,7 +17,7 @@ import numpy
 import numpy.typing
 
 from pushpull._session import Server, TrainerBase
-from pushpull.parameter_server import FloatArray, Variable
+from pushpull.parameter_server import FloatArray, Variable, check_samples
 
 __all__ = ["Batch", "Trainer"]
 
@@ -107,8 +107,7 @@ class Trainer(TrainerBase):
         server weights the gradient by them. metrics: means over the samples by TensorBoard tag.
         """
         raw = self._session.open_batch()
-        if samples < 1:
-            raise ValueError(f"samples={samples}, expected at least 1")
+        samples = check_samples(samples)
         unknown = set(gradients) - set(self._arrays)
         if unknown:
             raise ValueError(f"there is a gradient of {min(unknown)!r}, which is not a variable")

@@ -17,6 +17,7 @@ import atexit
 import ctypes
 import dataclasses
 import math
+import operator
 import os
 import threading
 import weakref
@@ -33,6 +34,7 @@ from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, Sto
 
 FloatArray = numpy.typing.NDArray[numpy.float32]
 PathLike = Union[str, "os.PathLike[str]"]
+MAX_SAMPLES = 1 << 32  # of one contribution (kMaxSamples in ps_server/core/steps_commits.cc)
 POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
 
 
@@ -94,6 +96,17 @@ def stop_all() -> None:
 def _close_all() -> None:
     for ps in list(_open):
         ps.close()
+
+
+def check_samples(samples: int) -> int:
+    """Returns the number of samples of a batch. Raises TypeError or ValueError if it cannot be one."""
+    try:
+        number = operator.index(samples)
+    except TypeError:
+        raise TypeError(f"samples={samples!r} is of the type {type(samples).__name__}, expected an integer") from None
+    if not 1 <= number <= MAX_SAMPLES:
+        raise ValueError(f"samples={number}, expected at least 1 and at most {MAX_SAMPLES}")
+    return number
 
 
 def _interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:
@@ -338,7 +351,10 @@ class ParameterServer:
 
         A loss that is not finite makes the contribution void, see train_config.non_finite_policy. metrics: means over
         the samples by TensorBoard tag.
+
+        Raises TypeError or ValueError, and the batch can still be finished, if `samples` is no integer of at least 1.
         """
+        samples = check_samples(samples)
         entries = (_library.Metric * len(metrics or {}))()
         for entry, (name, value) in zip(entries, (metrics or {}).items()):
             entry.name, entry.value = name.encode(), value

@@ -29,7 +29,7 @@ from pushpull._torch_mapping import CONVOLUTION, DEPTHWISE, LINEAR, ServerVariab
 from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
-from pushpull.parameter_server import FloatArray, RawBatch
+from pushpull.parameter_server import FloatArray, RawBatch, check_samples
 
 __all__ = ["Batch", "CONVOLUTION", "DEPTHWISE", "LINEAR", "Options", "ServerVariable", "Trainer", "load_state_dict"]
 
@@ -197,8 +197,7 @@ class Trainer(TrainerBase):
         contribution void (train_config.non_finite_policy).
         """
         raw = self._session.open_batch()
-        if samples < 1:
-            raise ValueError(f"samples={samples}, expected at least 1")
+        samples = check_samples(samples)
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {list(loss.shape)}, expected one element: the mean over samples")
         try:

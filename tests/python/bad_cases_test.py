@@ -126,6 +126,20 @@ class BadCases(PythonJobTest):
         trainer.push({}, samples=len(first), loss=0.0)
         self.assertEqual(next(again).position, 1)
 
+    def test_numbers_of_samples_that_cannot_be_used(self):
+        batches = (trainer := self.trainer(self.serve())).batches(40)
+        batch = next(batches)
+        for push in (lambda samples: trainer.push({}, samples=samples, loss=0.0),
+                     lambda samples: trainer.ps.finish(samples, 0.0)):
+            for samples, error in ((0, ValueError), (-1, ValueError), (2**32 + 1, ValueError), (2**64 + 4, ValueError),
+                                   (8.0, TypeError), ("8", TypeError), (None, TypeError)):
+                with self.subTest(samples=samples):
+                    with self.assertRaisesRegex(error, re.escape(f"samples={samples!r}")):
+                        push(samples)
+        trainer.push({}, samples=numpy.int32(len(batch)), loss=0.0)  # the batch can still be finished
+        self.assertEqual(next(batches).position, 1)
+        self.assertEqual(trainer.ps.progress().samples, len(batch))
+
     def test_interrupted_wait_loses_no_batch(self):
         trainer = self.trainer(self.serve())
         library = trainer.ps._library

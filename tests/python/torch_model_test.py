@@ -184,9 +184,11 @@ class Model(PythonJobTest):
         batch = next(trainer.batches(DATA))
         with self.assertRaisesRegex(ValueError, r"the loss has the shape \[6, 1\]"):
             trainer.step(model(batch.x), samples=6)
-        with self.assertRaisesRegex(ValueError, "samples=0"):
-            trainer.step(model(batch.x).mean(), samples=0)
-        trainer.step(model(batch.x).mean(), samples=6)
+        for samples, error in ((0, ValueError), (-1, ValueError), (2**64 + 4, ValueError), (6.0, TypeError)):
+            with self.assertRaisesRegex(error, f"samples={samples}"):
+                trainer.step(model(batch.x).mean(), samples=samples)
+        trainer.step(model(batch.x).mean(), samples=torch.tensor(6))
+        self.assertEqual(len(self.train(trainer, model)), 2)
 
     def test_not_a_number_stops_the_job(self):
         model = make_model()
