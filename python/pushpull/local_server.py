@@ -1,6 +1,7 @@
 """A parameter server in a process of its own on this machine, for notebooks, tests and jobs of one machine."""
 from __future__ import annotations
 
+import atexit
 import os
 import pathlib
 import shutil
@@ -16,15 +17,35 @@ from pushpull import _library
 from pushpull._connect import connect
 from pushpull._processes import KEEPER, popen
 from pushpull.errors import ServerFailedError
-from pushpull.parameter_server import ParameterServer
+from pushpull.parameter_server import ParameterServer, close_all
 
 _START_SECONDS = 60.0
 _END_SECONDS = 60.0
 _SETTLED_SECONDS = 1.0  # a server that has run for this long is started again when it is killed
+_open: set[LocalServer] = set()
+
+
+@atexit.register
+def _close_servers() -> None:
+    close_all()  # while their servers still answer
+    for server in list(_open):
+        server.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class LocalServer:
-    """Runs the program ps_server. It ends with this object and, whatever happens, with this process.
+    """Runs the program ps_server. It ends when it is closed and, whatever happens, with this process.
 
         with pushpull.LocalServer(config) as server:
             trainer = pushpull.torch.Trainer(server, model)
@@ -40,7 +61,7 @@ class LocalServer:
 
         config: the text of a pipeline config, or the path of a file with it.
         train_dir: folder for checkpoints; a run that is in it goes on. Default: in the temporary folder, which is
-        removed when the server is closed.
+        removed when the server is closed. A server that is still open when the program exits is closed then.
         num_clones: number of clones of the job.
         flags: further flags of ps_server, such as "--metrics_port=9095".
 
@@ -57,6 +78,7 @@ class LocalServer:
         self.address = f"unix:{self._folder / 'ps'}"
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._pid = os.getpid()
+        _open.add(self)
         try:
             self.train_dir = pathlib.Path(train_dir) if train_dir is not None else self._folder / "train_dir"
             if isinstance(config, str) and "{" in config:
@@ -161,12 +183,9 @@ class LocalServer:
         process, self._process = self._process, None
         if process is not None:
             try:
-                process.wait(0.5)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                try:
-                    process.wait(_END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                _end(process)
+            except BaseException:  # such as KeyboardInterrupt
+                self._process = process  # so that it can be closed again, at the latest at the program's exit
+                raise
         shutil.rmtree(self._folder, ignore_errors=True)
+        _open.discard(self)

@@ -93,7 +93,8 @@ def stop_all() -> None:
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
+    """Closes all clones of this process."""
     for ps in list(_open):
         ps.close()
 

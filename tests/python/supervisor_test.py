@@ -175,6 +175,17 @@ class Supervisor(PythonJobTest):
         process.wait()
         self.await_end_of([pid])
 
+    def test_local_server_that_is_not_closed_leaves_nothing(self):
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        for how in ("to-the-end", "not-to-the-end", "interrupted-close"):
+            with self.subTest(how=how):
+                process = self.start_python(f"{how}.log", PROGRAMS / "unclosed_server.py", how, TMPDIR=str(temporary))
+                self.assertEqual(process.wait(), 0, process.text())
+                self.assertRegex(process.text(), r"server pid \d+ with pushpull-\w+\n$")
+                self.assertFalse(is_alive(int(process.text().split("server pid ")[1].split()[0])))
+                self.assertEqual(list(temporary.iterdir()), [])
+
 
 if __name__ == "__main__":
     main()
