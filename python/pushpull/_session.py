@@ -123,7 +123,11 @@ class TrainerBase:
         self._close(error)
 
     def close(self) -> None:
-        """Leaves the job."""
+        """Leaves the job.
+
+        The gradient of the last batch may be dropped, in an asynchronous job, unless the next batch has been yielded or
+        the loop has ended. The batch is then computed again.
+        """
         self._close(None)
 
     def _close(self, error: Optional[BaseException]) -> None:

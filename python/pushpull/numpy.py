@@ -100,7 +100,10 @@ class Trainer(TrainerBase):
 
     def push(self, gradients: Mapping[str, numpy.typing.NDArray[Any]], samples: int, loss: float,
              metrics: Optional[Mapping[str, float]] = None) -> None:
-        """Pushes the gradients, and ends the batch.
+        """Pushes the gradients, and ends the batch. Does not wait for the server.
+
+        The gradients have certainly counted once the next batch has been yielded (with local steps, the next round's)
+        or the loop has ended; `close` before that may drop them, see there.
 
         gradients: by name, each the mean over the samples, of the variable's shape; for a moving statistic, the
         statistic of the batch. A variable without an entry has the gradient zero. samples: how many there are; the

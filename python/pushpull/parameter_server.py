@@ -175,7 +175,11 @@ class ParameterServer:
             self.close()
 
     def close(self) -> None:
-        """Leaves the job if training has not ended. Another clone or a new process takes the replica over."""
+        """Leaves the job if training has not ended. Another clone or a new process takes the replica over.
+
+        A gradient that was finished last may be dropped, in an asynchronous job, unless `next_batch` has returned since
+        then. Its batch is then computed again.
+        """
         if self._pid != os.getpid():
             return
         clone, self._clone = self._clone, None
@@ -349,6 +353,9 @@ class ParameterServer:
 
     def finish(self, samples: int, loss: float, metrics: Optional[Mapping[str, float]] = None) -> None:
         """Ends the batch: the whole gradient is final, and the mean over `samples` samples. Does not block.
+
+        The gradient is sent afterwards. It has certainly counted once `next_batch` has returned the next batch (with
+        local steps, the next round's) or None; `close` before that may drop it, see there.
 
         A loss that is not finite makes the contribution void, see train_config.non_finite_policy. metrics: means over
         the samples by TensorBoard tag.

@@ -116,10 +116,10 @@ class Trainer(TrainerBase):
                 num_samples: Optional[int] = None, shuffle: bool = True, num_workers: int = 0) -> Iterator[Batch]:
         """Registers the model and yields this replica's batches until training ends.
 
-        Before each batch the model gets the weights of its step, and after the last one the final weights. The gradients
-        of its parameters are set to None each time, so that none is left of another optimizer, or of a batch that is
-        yielded again. Call `step` once for each batch. Which examples a batch has depends on the job's seed, the step and the share that the
-        server gives this replica, whose size may change between two steps.
+        Before each batch the model gets the weights of its step, and after the last one the final weights. Its
+        gradients are set to None each time, so that none is left of another optimizer or of an earlier attempt at the
+        batch. Call `step` once for each batch. Which examples a batch has depends on the job's seed, the step and the
+        share that the server gives this replica, whose size may change between two steps.
 
         dataset: has __getitem__ for the indices below num_samples (default: its length).
         collate_fn: makes a batch of a list of examples; default: torch.utils.data.default_collate.
@@ -193,8 +193,11 @@ class Trainer(TrainerBase):
         gradient by them. metrics: means over the samples by TensorBoard tag, for example {"accuracy": 0.9}.
 
         Gradients that earlier calls of backward() for this batch have left in the parameters are added, and all are set
-        to None. If the backward pass raises, the batch is given up and the trainer ends. A loss that is not finite makes the
-        contribution void (train_config.non_finite_policy).
+        to None. If the backward pass raises, the batch is given up and the trainer ends. A loss that is not finite
+        makes the contribution void (train_config.non_finite_policy).
+
+        Does not wait for the server. The gradient has certainly counted once the next batch has been yielded (with
+        local steps, the next round's) or the loop has ended; `close` before that may drop it, see there.
         """
         raw = self._session.open_batch()
         samples = check_samples(samples)

@@ -167,7 +167,7 @@ class Supervisor(PythonJobTest):
         self.await_end_of(clones.values())
 
     def test_server_ends_with_the_process_that_started_it(self):
-        process = self.start_python("local.log", PROGRAMS / "local_server.py")
+        process = self.start_python("local.log", PROGRAMS / "local_server.py", TMPDIR=str(self.folder))
         process.wait_for("server pid ")
         pid = int(process.text().split("server pid ")[1].split()[0])
         self.assertTrue(is_alive(pid))
