@@ -7,8 +7,7 @@ namespace pushpull {
 
 // Returns how many simultaneous connections each of `listeners` addresses can have: `wanted`, or
 // fewer (at least 1) if the limit of open files (ulimit -n) does not allow that many. Raises the
-// soft limit to the hard limit. Logs a warning when it returns less than
-// `wanted`.
+// soft limit to the hard limit. Logs a warning when it returns less than `wanted`.
 int FitConnections(int wanted, int listeners);
 
 }  // namespace pushpull

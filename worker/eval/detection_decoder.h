@@ -38,8 +38,8 @@ class DetectionDecoder {
 };
 
 // Makes a record for detection metrics from the boxes and detections of an image. Converts edges
-// from shares of the image to pixels; `height` and `width` are those of
-// the original image in pixels, because Box::area is in its pixels.
+// from shares of the image to pixels; `height` and `width` are those of the original image in
+// pixels, because Box::area is in its pixels.
 DetectionRecord MakeDetectionRecord(const std::string& image_id, int height, int width,
                                     const std::vector<Box>& boxes,
                                     const std::vector<Detection>& detections);
