@@ -66,20 +66,25 @@ class HeterogeneousJob(PythonJobTest):
     def test_gradients_agree(self):
         # Not at the first step: where the input of an activation is nearly the same for all images, batch norm makes it
         # zero but for rounding errors, which then decide whether a gradient passes. This may still befall an activation
-        # of one batch, but not of several.
+        # of one batch, which changes the gradients of all layers before it a little. It is rarer in small batches, and
+        # each gradient has to agree in one of several.
         start = self.train_mixed(self.momentum(10, 0.05, momentum=0), "start", [False])
         self.assertEqual(len(start), 262)
-        for batch in (48, 40, 36, 32):
-            error, name, count = self.compare_gradients(start, batch)
-            print(f"batch of {batch}, {count} gradients and statistics: largest relative error {error:.2g}, of {name}")
-            self.assertGreater(count, 220)
-            self.assertLess(error, 0.05, name)
-            if error < 1e-3:
+        least = {}
+        for batch in (16, 12, 20, 24, 28, 48):
+            errors = self.compare_gradients(start, batch)
+            worst = max(errors, key=errors.get)
+            print(f"batch of {batch}, {len(errors)} gradients and statistics: largest relative error "
+                  f"{errors[worst]:.2g}, of {worst}")
+            self.assertGreater(len(errors), 220)
+            self.assertLess(errors[worst], 0.05, worst)
+            least = {name: min(error, least.get(name, error)) for name, error in {**least, **errors}.items()}
+            if max(least.values()) < 1e-3:
                 return
-        self.fail("no batch has gradients that agree")
+        self.fail(f"the gradients of {[name for name, error in least.items() if error >= 1e-3]} agree in no batch")
 
     def compare_gradients(self, start, batch):
-        """Computes the step after `start` in both languages. Returns the largest error, its variable and their number."""
+        """Computes the step after `start` in both languages. Returns the relative error by variable."""
         # With a rate of 1, the difference of the weights is the gradient, or a share of the statistics.
         config = self.momentum(11, 1, momentum=0, batch=batch)
         found = []
@@ -93,8 +98,7 @@ class HeterogeneousJob(PythonJobTest):
             # Batch norm leaves the gradient of some offsets, and the mean of what they shift, as rounding errors.
             if numpy.abs(cpp).max() > 1e-5 * max(1.0, numpy.abs(values).max()):
                 errors[name] = relative_error(python, cpp)
-        worst = max(errors, key=errors.get)
-        return errors[worst], worst, len(errors)
+        return errors
 
     def test_one_cpp_clone_and_two_python_clones_train_as_three_cpp_clones_do(self):
         # The rate is small, because at a larger one float32's rounding errors double with each of the first steps.
