@@ -124,6 +124,9 @@ def watch(train_dir: PathLike, poll_seconds: float = 2.0, wait_seconds: Optional
 
     For an evaluation in a process of its own. If several are published while the caller works, only the newest is
     yielded. wait_seconds: ends if no checkpoint appears for that long.
+
+    A finished run that is continued with a higher limit still has a checkpoint that says that training is done. Begin
+    to watch such a run when it has written its first new checkpoint.
     """
     last, seen_at = -1, time.monotonic()
     while True:
