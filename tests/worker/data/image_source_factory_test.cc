@@ -89,7 +89,8 @@ TEST(ImageSourceFactoryTest, OpensReadersWithBoxes) {
   const TempFolder folder;
   const std::string png = EncodePng(MakeImage(4, 4, 3));
   AnnotatedImage image{"a.png", "a", 4, 4, std::nullopt, "", {}};
-  image.objects.push_back({{0, 0, 1, 1, 1}, "cat", 16, 0});
+  image.objects.push_back(
+      {{.ymin = 0, .xmin = 0, .ymax = 1, .xmax = 1, .label = 1, .area = 16}, "cat", 0});
   std::string records;
   AppendRecord(*EncodeExample(image, png), &records);
   folder.Write("a.record-00000-of-00001", records);
