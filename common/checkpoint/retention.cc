@@ -145,7 +145,7 @@ absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_dire
 
 EvaluationRecord::EvaluationRecord(FileSystem* files, const std::string& eval_directory,
                                    uint64_t step)
-    : files_(files), path_(JoinPath(eval_directory, kEvaluatingFile)) {
+    : files_(files), path_(JoinPath(eval_directory, kEvaluatingFile)), step_(step) {
   const nlohmann::json body = {{"step", step}};
   absl::Status written = MakeDirectories(*files, eval_directory);
   if (written.ok()) written = WriteFileAtomically(*files, path_, JsonLine(body) + "\n");
@@ -155,6 +155,8 @@ EvaluationRecord::EvaluationRecord(FileSystem* files, const std::string& eval_di
 }
 
 EvaluationRecord::~EvaluationRecord() {
+  const absl::StatusOr<std::optional<nlohmann::json>> record = ReadStepFile(*files_, path_);
+  if (record.ok() && record->has_value() && (**record)["step"] != step_) return;
   const absl::Status removed = files_->RemoveFile(path_);
   LOG_IF(WARNING, !removed.ok() && !absl::IsNotFound(removed)) << removed.message();
 }

@@ -63,12 +63,13 @@ absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_dire
 // that checkpoint, so that it can still become the best one. Stored in <directory>/eval/evaluating
 // as
 //   {"step": 1200}
-// A file that a killed evaluator has left keeps one checkpoint until the next evaluation.
+// A file that a killed evaluator has left keeps one checkpoint until the next evaluation. Of
+// several evaluators with the same folder only the one that began last has this protection.
 class EvaluationRecord {
  public:
   // Writes the file and blocks on the disk. Logs a failure. `files` must outlive the object.
   EvaluationRecord(FileSystem* files, const std::string& eval_directory, uint64_t step);
-  // Removes the file.
+  // Removes the file, unless another evaluator has replaced it.
   ~EvaluationRecord();
   EvaluationRecord(const EvaluationRecord&) = delete;
   EvaluationRecord& operator=(const EvaluationRecord&) = delete;
@@ -76,6 +77,7 @@ class EvaluationRecord {
  private:
   FileSystem* const files_;
   const std::string path_;
+  const uint64_t step_;
 };
 inline constexpr char kEvaluatingFile[] = "evaluating";
 

@@ -17,7 +17,7 @@ enum ExitCode : int {
   kExitInternal = 70,      // a bug, or a machine that cannot run the program
   kExitEvicted = 77,       // an operator has evicted this clone from the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
-  kExitPeerLost = 200,     // a peer was not reached before the deadline
+  kExitPeerLost = 200,     // a peer, or what it should have written, was not there in time
   kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed
 };
 

@@ -37,8 +37,9 @@ class CheckpointWatcher {
   bool has_new() const;
   // Whether the newest usable checkpoint is the last one of the run: it says that training is done,
   // and with the present limits in pipeline.config training still ends there. The server writes
-  // pipeline.config at each start, so a finished run that is continued with higher limits is not
-  // done any more. Without a pipeline.config that can be read, the checkpoint alone counts.
+  // pipeline.config at each start, when it has recovered, so a finished run that is continued with
+  // higher limits is not done any more. Without a pipeline.config that can be read, the checkpoint
+  // alone counts.
   bool final_is_there() const;
   // Whether that checkpoint has also been taken.
   bool final_was_taken() const;

@@ -35,6 +35,15 @@ std::string Headline(const EvaluationReport& report) {
 
 absl::Status Stopped() { return absl::CancelledError("stopped by a signal"); }
 
+// Returns the error for something that did not appear within `wait`. An evaluator that waits
+// expects a server to write it, which may only be late, so another start may help.
+absl::Status NothingAppeared(absl::string_view problem, absl::Duration wait) {
+  const std::string message =
+      absl::StrCat(problem, ", after waiting for ", absl::FormatDuration(wait));
+  return wait > absl::ZeroDuration() ? absl::DeadlineExceededError(message)
+                                     : absl::NotFoundError(message);
+}
+
 }  // namespace
 
 absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
@@ -45,11 +54,7 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
     if (!absl::IsNotFound(info.status())) return info.status();
     if (context.stop->load()) return Stopped();
     if (context.clock->Now() >= deadline) {
-      const std::string problem =
-          absl::StrCat(path, " does not exist, after waiting for ", absl::FormatDuration(wait));
-      // Who waits expects somebody else to write it, who may only be late.
-      return wait > absl::ZeroDuration() ? absl::DeadlineExceededError(problem)
-                                         : absl::NotFoundError(problem);
+      return NothingAppeared(absl::StrCat(path, " does not exist"), wait);
     }
     context.progress->Wait(absl::StrCat(path, " (does not exist yet)"));
     context.clock->Sleep(absl::Seconds(1));
@@ -125,9 +130,8 @@ absl::Status Evaluator::CheckRunOnce(absl::Duration deadline) {
     return absl::UnavailableError(absl::StrCat("a checkpoint in ", options_.checkpoint_dir,
                                                " cannot be read: ", watcher_.unreadable()));
   }
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir,
-                                          ", after waiting for ",
-                                          absl::FormatDuration(options_.wait)));
+  return NothingAppeared(absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir),
+                         options_.wait);
 }
 
 absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {

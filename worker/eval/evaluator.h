@@ -63,11 +63,12 @@ class Evaluator {
   // Evaluates checkpoints, and in the end logs how many and which is the best. Blocks until
   // training has ended and its last checkpoint is evaluated, until max_evals evaluations are done,
   // or with run_once until one is done; then returns OK. CANCELLED: *context.stop became true.
-  // NOT_FOUND: the directory, or with run_once a checkpoint, did not appear in time; or the
-  // checkpoint has no EMA (the message names it). FAILED_PRECONDITION: the checkpoint belongs to
-  // another model (the message names the first variable that differs). With run_once also
-  // DATA_LOSS: a checkpoint was refused and none could be evaluated; UNAVAILABLE: a checkpoint
-  // could not be read in time. Other errors of the evaluation and of writing events.
+  // DEADLINE_EXCEEDED: the directory, or with run_once a checkpoint, did not appear in time;
+  // NOT_FOUND with a wait of 0. NOT_FOUND also: the checkpoint has no EMA (the message names it).
+  // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
+  // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
+  // be evaluated; UNAVAILABLE: a checkpoint could not be read in time. Other errors of the
+  // evaluation and of writing events.
   absl::Status Run();
 
  private:

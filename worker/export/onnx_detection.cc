@@ -143,8 +143,9 @@ class DetectionNodes {
     return graph_.AddNode("Identity", name, {logits});
   }
 
-  // Returns the scores as [N, C, A], without the background. Scores that are not finite, and those
-  // of boxes that are not finite, become kNotKept, so that the suppression drops them.
+  // Returns the scores as [N, C, A], without the background. Infinite scores and the scores of
+  // boxes that are not finite become kNotKept. The suppression drops these, and NaN and minus
+  // infinity too, because neither is above the threshold.
   std::string ScoresByClass(const std::string& scores) {
     const std::string classes =
         Node("Slice", "class_scores",

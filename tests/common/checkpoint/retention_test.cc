@@ -104,6 +104,17 @@ TEST_F(ApplyRetentionTest, KeepsTheCheckpointThatIsEvaluated) {
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
 }
 
+TEST_F(ApplyRetentionTest, AnEvaluatorLeavesTheRecordOfALaterOne) {
+  std::optional<EvaluationRecord> first, second;
+  first.emplace(&files_, "/d/eval", 10);
+  second.emplace(&files_, "/d/eval", 20);
+  first.reset();
+  ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(20, 30, 40));
+  second.reset();
+  EXPECT_THAT(*files_.List("/d/eval"), ElementsAre());
+}
+
 // The evaluator begins while retention verifies the newest checkpoint.
 TEST_F(ApplyRetentionTest, PutsACheckpointBackWhoseEvaluationHasBegun) {
   FailingReads hooked(&files_);
