@@ -3,6 +3,7 @@ written to a pipe.
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -73,7 +74,7 @@ class WaitNotice:
 
     def tick(self) -> None:
         """To be called a few times a second while the call blocks."""
-        # The supervisor has a patience of its own.
+        # The supervisor itself waits for three seconds before it shows a wait.
         if self._descriptor is None and (self._told or time.monotonic() - self._began < NOTICE_S):
             return
         progress = self._progress()
@@ -81,7 +82,8 @@ class WaitNotice:
             return
         self._told = True
         if self._descriptor is None:
-            print(f"pushpull: waiting for {progress.waiting_for}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError, ValueError):  # stderr is closed; the wait goes on
+                print(f"pushpull: waiting for {progress.waiting_for}", file=sys.stderr, flush=True)
         else:
             send_report(self._descriptor, progress)
 

@@ -280,7 +280,7 @@ class Supervisor:
                 dead = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
             elif clone.process is not None and clone.report is None:
                 starting = f"clone {clone.number} of {len(self._clones)} (starting)"
-            elif clone.report is not None:
+            elif clone.process is not None and clone.report is not None:
                 reported = reported or clone.report.waiting_for
         waiting_for = dead or reported or starting
         reports = [clone.report for clone in self._clones if clone.report is not None and clone.report.step > 0]

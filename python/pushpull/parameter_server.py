@@ -83,19 +83,24 @@ class RawBatch:
     gradient: FloatArray  # to be filled in until `finish`
 
 
-_open: weakref.WeakSet[ParameterServer] = weakref.WeakSet()
+_open: weakref.WeakValueDictionary[int, ParameterServer] = weakref.WeakValueDictionary()  # by id()
+
+
+def _connections() -> list[ParameterServer]:
+    """Returns the open connections of this process. Other threads may open and close some meanwhile."""
+    return [ps for reference in _open.valuerefs() if (ps := reference()) is not None]
 
 
 def stop_all() -> None:
     """Stops all clones of this process, so that threads that wait for them get StoppedError. Never blocks."""
-    for ps in list(_open):
+    for ps in _connections():
         ps.stop()
 
 
 @atexit.register
 def close_all() -> None:
     """Closes all clones of this process."""
-    for ps in list(_open):
+    for ps in _connections():
         ps.close()
 
 
@@ -111,15 +116,19 @@ def check_samples(samples: int) -> int:
 
 
 def _interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:
-    """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result.
+    """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result and raises its exceptions.
 
     Python handles signals in the main thread between two instructions, so the function runs in another thread. `tick`
     is called a few times a second meanwhile.
     """
     result: list[int] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
-        result.append(function())
+        try:
+            result.append(function())
+        except BaseException as error:  # pylint: disable=broad-exception-caught
+            errors.append(error)
 
     thread = threading.Thread(target=run, name="pushpull", daemon=True)
     thread.start()
@@ -131,6 +140,8 @@ def _interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: 
         stop()
         thread.join()
         raise
+    if errors:
+        raise errors[0]
     return result[0]
 
 
@@ -138,7 +149,8 @@ class ParameterServer:
     """A clone's connection. Create it with `pushpull.connect` or `LocalServer.connect`."""
 
     def __init__(self, options: _library.CloneOptions, check: Optional[Callable[[], None]] = None) -> None:
-        """Connects. Blocks until the server answers, at most for the peer deadline. Says so on stderr if it takes long.
+        """Connects. Blocks until the server answers, at most for the peer deadline. If it takes long, says so to the
+        supervisor, or on stderr if there is none.
 
         check: called while the clone waits, a few times a second; may raise, for example because the server has ended.
         """
@@ -146,6 +158,7 @@ class ParameterServer:
         self._library = _library.library()
         self._clone: Optional[int] = self._library.pushpull_clone_new(ctypes.byref(options))
         self._check = check
+        self._lock = threading.RLock()  # guards _clone where `stop` meets `close`; a signal handler may stop as well
         self._stopped = False
         self._session, self._number = int(options.session), int(options.process_number)
         self._replaced = False  # by a later connection of the clone from this process
@@ -155,7 +168,7 @@ class ParameterServer:
         self._variables: list[Variable] = []
         self.clone = int(options.worker_id)
         self.num_clones = int(options.num_replicas)
-        _open.add(self)
+        _open[id(self)] = self
         try:
             self._do(self._library.pushpull_clone_connect)
             self.job = self._read_job()
@@ -182,10 +195,11 @@ class ParameterServer:
         """
         if self._pid != os.getpid():
             return
-        clone, self._clone = self._clone, None
+        with self._lock:
+            clone, self._clone = self._clone, None
         self._arrays.clear()
         if clone is not None:
-            _open.discard(self)
+            _open.pop(id(self), None)
             self._library.pushpull_clone_stop(clone)
             self._library.pushpull_clone_free(clone)
 
@@ -197,11 +211,15 @@ class ParameterServer:
     def stop(self) -> None:
         """Makes calls that wait raise StoppedError, in any thread. Never blocks."""
         self._stopped = True
-        if self._clone is not None and self._pid == os.getpid():
-            self._library.pushpull_clone_stop(self._clone)
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._clone is not None:
+                self._library.pushpull_clone_stop(self._clone)
 
     def check_process(self) -> None:
-        """Raises ForkedProcessError in a process that was forked from the one that connected."""
+        """Raises ForkedProcessError in a process that was forked from the one that connected, and Error if the
+        connection has ended."""
         self._handle()
 
     def _handle(self) -> int:
@@ -248,13 +266,15 @@ class ParameterServer:
 
         values: the initial value of each variable, in the same order; the server takes them if the job awaits its
         variables. num_samples: the size of the training data, which train_input_reader.num_epochs counts.
-        An earlier connection of this clone in this process has ended then: its calls raise Error.
         device: what the program computes on, for `psctl status` and the checkpoints. rounding: clones with different
         texts here may compute different last bits, of which a synchronous job warns once; empty: not known.
+
+        When it returns, an earlier connection of this clone in this process has ended: its calls raise Error.
 
         Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
         difference, if the job has other variables.
         """
+        num_samples = operator.index(num_samples)
         if len(variables) != len(values):
             raise ValueError(f"{len(variables)} variables have {len(values)} values")
         entries = (_library.Variable * len(variables))()
@@ -280,7 +300,7 @@ class ParameterServer:
         self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
         self._variables = list(variables)
         del kept
-        for other in list(_open):
+        for other in _connections():
             if other._session == self._session and other._number < self._number:
                 other._end_as_replaced()
 
@@ -360,7 +380,7 @@ class ParameterServer:
         A loss that is not finite makes the contribution void, see train_config.non_finite_policy. metrics: means over
         the samples by TensorBoard tag.
 
-        Raises TypeError or ValueError, and the batch can still be finished, if `samples` is no integer of at least 1.
+        Raises TypeError or ValueError, and the batch can still be finished, if `samples` is no integer from 1 to 2^32.
         """
         samples = check_samples(samples)
         entries = (_library.Metric * len(metrics or {}))()

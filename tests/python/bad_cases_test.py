@@ -200,7 +200,7 @@ class BadCases(PythonJobTest):
         for name, values in variables.items():
             numpy.testing.assert_array_equal(values, before[name], name)
 
-    def test_new_connection_of_a_clone_wakes_the_old_one(self):
+    def test_new_connection_of_a_clone_ends_the_wait_of_the_old_one(self):
         server = self.serve(num_clones=2)
         first = self.trainer(server.connect(0))
         batches = first.batches(40)

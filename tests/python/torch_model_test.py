@@ -255,12 +255,14 @@ class Model(PythonJobTest):
                 self.layer = torch.nn.Linear(3, 1)
                 self.register_buffer("now", torch.zeros(1))
                 self.register_buffer("before", torch.zeros(1))
+                self.register_buffer("last", None)
 
             def forward(self, x):
                 self.register_buffer("cache", x, persistent=False)
                 y = self.layer(x)
                 self.before = self.now  # from now on one tensor is in both places
                 self.now = y.detach().mean(0) if self.training else self.now
+                self.last = self.now  # it was None when the model was registered
                 return y
 
         for mode in (True, False):

@@ -19,7 +19,7 @@ namespace pushpull {
 class DamagedRecords {
  public:
   DamagedRecords() : path_(absl::StrCat(testing::TempDir(), "/damaged_records_", getpid())) {
-    // The length of the first record does not have its checksum.
+    // The checksum of the first record's length is wrong.
     EXPECT_TRUE(WriteFileAtomically(files_, path_, std::string(12, '\xff')).ok());
   }
   ~DamagedRecords() { EXPECT_TRUE(files_.RemoveFile(path_).ok()); }

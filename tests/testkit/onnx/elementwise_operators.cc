@@ -56,8 +56,14 @@ OnnxOperator Nary(int most_inputs, BinaryFunction function,
 double Divide(double a, double b, bool is_integer) {
   return is_integer ? std::trunc(a / b) : a / b;
 }
-// The result has the sign of the divisor.
-double Modulo(double a, double b, bool) { return a - b * std::floor(a / b); }
+// Takes integers, as Mod without fmod does. The result has the sign of the divisor.
+Outputs Modulo(const OnnxCall& call) {
+  PP_RETURN_IF_ERROR(RequireType(call.In(0), kOnnxInt64));
+  PP_ASSIGN_OR_RETURN(OnnxTensor out,
+                      Combine(call.In(0), call.In(1), kOnnxInt64,
+                              [](double a, double b, bool) { return a - b * std::floor(a / b); }));
+  return OneOutput(std::move(out));
+}
 
 Outputs Clip(const OnnxCall& call) {
   double limits[2];
@@ -157,7 +163,7 @@ OnnxOperators ElementwiseOperators() {
       {"Sub", Nary(2, [](double a, double b, bool) { return a - b; })},
       {"Mul", Nary(2, [](double a, double b, bool) { return a * b; })},
       {"Div", Nary(2, Divide)},
-      {"Mod", Nary(2, Modulo)},
+      {"Mod", {2, 2, {}, Modulo}},
       {"Max", Nary(1000, [](double a, double b, bool) { return std::max(a, b); })},
       {"Min", Nary(1000, [](double a, double b, bool) { return std::min(a, b); })},
       {"Greater", Nary(

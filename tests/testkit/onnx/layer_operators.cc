@@ -188,6 +188,7 @@ Outputs Resize(const OnnxCall& call) {
                              "nearest_mode is not that of the mode"));
   PP_RETURN_IF_ERROR(Require(!call.Has(1) && call.Has(2) != call.Has(3),
                              "expected either scales or sizes, and no region"));
+  PP_RETURN_IF_ERROR(Require(in.shape.size() == 4, "resizes no images"));
   OnnxShape shape = in.shape;
   if (call.Has(3)) {
     PP_ASSIGN_OR_RETURN(shape, call.IntsIn(3));
@@ -201,8 +202,8 @@ Outputs Resize(const OnnxCall& call) {
     }
   }
   PP_RETURN_IF_ERROR(Require(
-      in.shape.size() == 4 && shape.size() == 4 && shape[0] == in.shape[0] &&
-          shape[1] == in.shape[1] && shape[2] > 0 && shape[3] > 0,
+      shape.size() == 4 && shape[0] == in.shape[0] && shape[1] == in.shape[1] && shape[2] > 0 &&
+          shape[3] > 0,
       absl::StrCat("resizes ", DescribeTensor(in), " to ", DescribeTensor(in.type, shape))));
   OnnxTensor out = {kOnnxFloat32, shape, {}};
   ForEachIndex(shape, [&](const std::vector<int64_t>& index) {

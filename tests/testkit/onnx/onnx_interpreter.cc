@@ -42,7 +42,8 @@ absl::Status RoundToType(OnnxTensor* tensor) {
     if (tensor->type == kOnnxFloat32) {
       value = static_cast<double>(static_cast<float>(value));
     } else {
-      PP_RETURN_IF_ERROR(Require(value == std::trunc(value), "computes no integer"));
+      PP_RETURN_IF_ERROR(
+          Require(std::isfinite(value) && value == std::trunc(value), "computes no integer"));
     }
   }
   return absl::OkStatus();

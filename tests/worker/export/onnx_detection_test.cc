@@ -29,8 +29,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// A decoded edge is a sum of two float32 terms below 4; scores are at most 1 apart from their
-// rounding.
+// A decoded edge is a sum of two float32 terms below 4. Scores are compared relative to 1 + their
+// size.
 constexpr double kDetectionTolerance = 2e-6;
 
 // The values of the heads for a batch: for each node of OutputNodes, [N, H, W, channels].

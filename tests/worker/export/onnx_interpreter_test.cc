@@ -63,7 +63,7 @@ absl::StatusOr<OnnxTensor> ComputeNode(const std::string& operation,
 
 const OnnxTensor kAbsent = {onnx::TensorProto::UNDEFINED, {}, {}};
 
-// Expects the values, and a shape if it is not empty.
+// Expects the shape and the values.
 void ExpectValues(const absl::StatusOr<OnnxTensor>& out, const OnnxShape& shape,
                   const std::vector<double>& values) {
   ASSERT_TRUE(out.ok()) << out.status();
@@ -244,6 +244,8 @@ TEST(OnnxInterpreterTest, RefusesNodesThatItDoesNotKnow) {
               "takes 0 to 4 of the 3");
   ExpectError(ComputeNode("Transpose", {Count({1, 2})}, {{"perm", Ints{0, 0}}}), "each axis once");
   ExpectError(ComputeNode("Mod", {IntTensor({1}), IntTensor({0})}), "computes no integer");
+  ExpectError(ComputeNode("Mod", {Scalar(3), Scalar(2)}), "int64");
+  ExpectError(ComputeNode("Div", {IntTensor({1}), IntTensor({0})}), "computes no integer");
 }
 
 TEST(OnnxInterpreterTest, ChecksTheGraph) {
@@ -270,8 +272,9 @@ TEST(OnnxInterpreterTest, ChecksTheGraph) {
   changed.mutable_graph()->mutable_node()->SwapElements(0, 1);
   EXPECT_THAT(message(changed, inputs), HasSubstr("nothing before it makes middle"));
   changed = model;
-  changed.mutable_graph()->mutable_node(1)->set_output(0, "middle");
-  EXPECT_FALSE(RunOnnx(changed, inputs).ok());
+  *changed.mutable_graph()->add_node() = changed.graph().node(0);
+  changed.mutable_graph()->mutable_node()->SwapElements(1, 2);
+  EXPECT_THAT(message(changed, inputs), HasSubstr("two values"));
   changed = model;
   changed.mutable_graph()->mutable_node(0)->set_op_type("Shape");
   EXPECT_THAT(message(changed, inputs), HasSubstr("expected float32"));

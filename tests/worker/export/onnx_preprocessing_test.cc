@@ -136,9 +136,9 @@ TEST(OnnxPreprocessingTest, AFixedShapeFillsTheInput) {
   EXPECT_EQ(FindProducer(graph, "post_processing/boxes_in_image")->op_type(), "Clip");
 }
 
-// Random images of many sizes, through the exported preprocessing and through ours. The position of
-// a source pixel is below 128, where float32 has steps of 2^-17, so along each axis the weight of a
-// neighbour is off by at most 2^-18, and neighbours are at most 2 apart.
+// Random images of many sizes go through the exported preprocessing and through ours. The position
+// of a source pixel is below 128, where float32 has steps of 2^-17, so along each axis the weight
+// of a neighbour is off by at most 2^-18, and neighbours are at most 2 apart.
 TEST(OnnxPreprocessingTest, MakesTheSameInput) {
   const std::string square =
       "image_resizer { keep_aspect_ratio_resizer { min_dimension: 48 max_dimension: 80 "

@@ -67,7 +67,7 @@ TEST(OnnxRandomGraphTest, EveryGraphIsWellFormed) {
                                    "Mul", "Relu", "Resize", "Sigmoid", "Softmax"}));
 }
 
-// At most twelve layers of float32 sums of at most a hundred terms, on values of about 1.
+// A graph has at most twelve layers of float32 sums, each of at most a hundred terms of about 1.
 TEST(OnnxRandomGraphTest, EveryGraphComputesTheSame) {
   for (uint64_t seed = 0; seed < kGraphs; ++seed) {
     SCOPED_TRACE(seed);
