@@ -39,7 +39,7 @@ enum {
                                      // pushpull_clone_next also: no batch within `milliseconds`
   PUSHPULL_PERMISSION_DENIED = 7,    // an operator evicted the clone
   PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, the call came too early, or
-                                     // the clone has no access: to a file, or in the server's eyes
+                                     // the clone has no access to a file or to the server
   // Other codes of absl::StatusCode are possible.
 };
 
