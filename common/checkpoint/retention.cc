@@ -166,7 +166,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   if (steps.empty()) return absl::OkStatus();
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
-  // Without knowing what is pinned, any deletion could hit it.
+  // As long as it is unknown which checkpoints are pinned, any deletion could hit one of them.
   const std::string eval_directory = JoinPath(directory, "eval");
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinned(files, eval_directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);

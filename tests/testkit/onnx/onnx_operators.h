@@ -95,7 +95,7 @@ const OnnxOperator* FindOnnxOperator(const std::string& name);
 // Returns INVALID_ARGUMENT if the operator, the number of its inputs or an attribute is unknown.
 absl::Status CheckForm(const onnx::NodeProto& node);
 
-// Where the operators come from.
+// FindOnnxOperator looks in these four groups of operators.
 using OnnxOperators = std::map<std::string, OnnxOperator>;
 OnnxOperators ElementwiseOperators();  // and reductions
 OnnxOperators LayerOperators();        // convolutions, pools, resizing and softmax

@@ -274,9 +274,10 @@ TEST_F(OnnxDetectionTest, GivesTheRawBoxesAndScores) {
         }
       }
     }
-    ExpectClose("boxes", ImageOf(outputs.at("raw_detection_boxes"), n), boxes, kDetectionTolerance);
-    ExpectClose("scores", ImageOf(outputs.at("raw_detection_scores"), n), scores,
-                kDetectionTolerance);
+    ExpectEachClose("boxes", ImageOf(outputs.at("raw_detection_boxes"), n), boxes,
+                    kDetectionTolerance);
+    ExpectEachClose("scores", ImageOf(outputs.at("raw_detection_scores"), n), scores,
+                    kDetectionTolerance);
   }
 }
 

@@ -81,7 +81,7 @@ class OnnxExecutionTest : public testing::Test {
   }
 
   void CompareClassifier(const Image& image, int64_t n, const OnnxValues& outputs) {
-    ExpectClose("logits", ImageOf(outputs.at("logits"), n), Heads(0), tolerance_);
+    ExpectEachClose("logits", ImageOf(outputs.at("logits"), n), Heads(0), tolerance_);
     const auto classifier = ImageClassifier::Load(*files_, "/run", config_, {});
     ASSERT_TRUE(classifier.ok()) << classifier.status();
     const auto classes = (*classifier)->Classify(image, 1000);
@@ -90,8 +90,8 @@ class OnnxExecutionTest : public testing::Test {
     for (const ClassProbability& entry : *classes) {
       probabilities.at(entry.label) = static_cast<float>(entry.probability);
     }
-    ExpectClose("probabilities", ImageOf(outputs.at("probabilities"), n), probabilities,
-                tolerance_);
+    ExpectEachClose("probabilities", ImageOf(outputs.at("probabilities"), n), probabilities,
+                    tolerance_);
   }
 
   void CompareDetector(const Image& image, int64_t n, const OnnxValues& outputs) {
@@ -105,7 +105,7 @@ class OnnxExecutionTest : public testing::Test {
           DecodeBox(spec.box_coder, {code[0], code[1], code[2], code[3]}, anchors[i]);
       boxes.insert(boxes.end(), {box.ymin, box.xmin, box.ymax, box.xmax});
     }
-    ExpectClose("boxes", ImageOf(outputs.at("raw_detection_boxes"), n), boxes, tolerance_);
+    ExpectEachClose("boxes", ImageOf(outputs.at("raw_detection_boxes"), n), boxes, tolerance_);
 
     const auto detector = Detector::Load(*files_, "/run", config_, {});
     ASSERT_TRUE(detector.ok()) << detector.status();
@@ -135,7 +135,7 @@ class OnnxExecutionTest : public testing::Test {
     for (const int part : detector ? std::vector<int>{0, 1} : std::vector<int>{0}) {
       const char* const name = !detector ? kLogits : part == 0 ? kRawBoxes : kRawScores;
       const std::vector<float> expected = Heads(part);
-      ExpectClose(name, outputs->at(name).values, expected, tolerance_);
+      ExpectEachClose(name, outputs->at(name).values, expected, tolerance_);
       const auto [least, most] = std::minmax_element(expected.begin(), expected.end());
       EXPECT_GT(*most - *least, 0.1f) << name;
     }

@@ -168,8 +168,8 @@ TEST(OnnxPreprocessingTest, MakesTheSameInput) {
         const OnnxTensor planes = PlanesOf(input.height, input.width, input.channels, pixels);
         EXPECT_EQ(values->at(name).shape,
                   (OnnxShape{2, input.channels, input.height, input.width}));
-        ExpectClose("pixels", ImageOf(values->at(name), static_cast<int64_t>(n)),
-                    {planes.values.begin(), planes.values.end()}, 2e-5);
+        ExpectEachClose("pixels", ImageOf(values->at(name), static_cast<int64_t>(n)),
+                        {planes.values.begin(), planes.values.end()}, 2e-5);
       }
     }
   }

@@ -44,8 +44,8 @@ OnnxTensor PlanesOf(int height, int width, int channels, const std::vector<float
   return tensor;
 }
 
-void ExpectClose(const std::string& label, const std::vector<double>& values,
-                 const std::vector<float>& expected, double tolerance) {
+void ExpectEachClose(const std::string& label, const std::vector<double>& values,
+                     const std::vector<float>& expected, double tolerance) {
   ASSERT_EQ(values.size(), expected.size()) << label;
   size_t worst = 0;
   double largest = 0.0;

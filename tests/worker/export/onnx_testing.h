@@ -23,8 +23,8 @@ OnnxTensor PlanesOf(int height, int width, int channels, const std::vector<float
 
 // Expects values[i] to differ from expected[i] by at most tolerance * (1 + |expected[i]|). A
 // failure shows the largest difference and its place. A value that is not finite always fails.
-void ExpectClose(const std::string& label, const std::vector<double>& values,
-                 const std::vector<float>& expected, double tolerance);
+void ExpectEachClose(const std::string& label, const std::vector<double>& values,
+                     const std::vector<float>& expected, double tolerance);
 
 // Returns the elements of image n of a tensor [N, ...].
 std::vector<double> ImageOf(const OnnxTensor& tensor, int64_t n);

@@ -136,7 +136,7 @@ TEST(AugmentationStepTest, FlipsAndRotationsHaveTheirProbability) {
       const double deviation = std::sqrt(kCount * p * (1 - p));
       EXPECT_NEAR(std::count(some.begin(), some.end(), true), kCount * p, 4 * deviation);
     }
-    // Without a probability the lowest bit of the first word decides.
+    // The lowest bit of the first word decides if the config sets no probability.
     std::vector<bool> bits;
     for (int i = 0; i < kCount; ++i) {
       CounterRandom random(11, i);
