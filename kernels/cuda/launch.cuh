@@ -29,9 +29,7 @@ void Launch(Queue* queue, const char* name, const LaunchShape& shape, void (*ker
   }
 #ifdef PUSHPULL_CUDA_EMULATION
   if (emulation::ListsLaunches()) {
-    emulation::ListLaunch(queue->stream, {reinterpret_cast<const void*>(kernel), shape.grid,
-                                          shape.block, shape.shared_bytes,
-                                          emulation::ParameterBytes<Parameters...>(arguments...)});
+    emulation::ListLaunch(queue->stream, name, shape.grid, shape.block);
     return;
   }
   EnqueueKernel(queue->stream, [=] {

@@ -2,8 +2,6 @@
 
 #include <cstdio>
 
-extern "C" const char __executable_start;  // defined by the linker
-
 namespace pushpull::emulation {
 namespace {
 
@@ -24,14 +22,10 @@ void EndLaunchList() {
 
 bool ListsLaunches() { return list != nullptr; }
 
-void ListLaunch(emulated_cuda::cudaStream_t stream, const ListedLaunch& launch) {
+void ListLaunch(emulated_cuda::cudaStream_t stream, const char* name, Dim3 grid, Dim3 block) {
   if (stream == nullptr || stream->capture == nullptr) return;
-  const auto offset = static_cast<const char*>(launch.kernel) - &__executable_start;
-  std::fprintf(list, "%zx %u %u %u %u %u %u %zu ", static_cast<size_t>(offset), launch.grid.x,
-               launch.grid.y, launch.grid.z, launch.block.x, launch.block.y, launch.block.z,
-               launch.shared_bytes);
-  for (const unsigned char byte : launch.parameters) std::fprintf(list, "%02x", byte);
-  std::fprintf(list, "\n");
+  std::fprintf(list, "%s\t%u\t%u\t%u\t%u\t%u\t%u\n", name, grid.x, grid.y, grid.z, block.x,
+               block.y, block.z);
   std::fflush(list);
 }
 

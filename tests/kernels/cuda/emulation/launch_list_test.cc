@@ -14,12 +14,7 @@
 namespace pushpull::emulated_cuda {
 namespace {
 
-struct Sizes {
-  int64_t rows = 0;
-  int32_t columns = 0;
-};
-
-void CountKernel(char, Sizes, int* calls) { ++*calls; }
+void CountKernel(int* calls) { ++*calls; }
 
 class LaunchListTest : public testing::Test {
  protected:
@@ -34,7 +29,7 @@ class LaunchListTest : public testing::Test {
   }
 
   void LaunchCount() {
-    Launch(&queue_, "Count", {{3, 2}, 64, 512}, CountKernel, char{1}, Sizes{5, 6}, &calls_);
+    Launch(&queue_, "Count", {{3, 2}, 64, 512}, CountKernel, &calls_);
   }
 
   std::vector<std::string> Lines() const {
@@ -60,13 +55,8 @@ TEST_F(LaunchListTest, HasTheLaunchesOfAGraphAndRunsNone) {
   cudaGraphLaunch(graph, queue_.stream);
   cudaGraphDestroy(graph);
   EXPECT_EQ(calls_, 0);
-  ASSERT_EQ(Lines().size(), 2u);
-  EXPECT_EQ(Lines()[0], Lines()[1]);
-  // One byte, the sizes at a multiple of 8 with their padding, and a pointer of 8 bytes.
-  const std::string line = Lines()[0];
-  EXPECT_NE(line.find(" 3 2 1 64 1 1 512 01"), std::string::npos) << line;
-  EXPECT_NE(line.find("050000000000000006000000"), std::string::npos) << line;
-  EXPECT_EQ(line.size() - line.find(" 512 ") - 5, 2u * (8 + sizeof(Sizes) + sizeof(int*)));
+  const std::string line = "Count\t3\t2\t1\t64\t1\t1";
+  EXPECT_EQ(Lines(), std::vector<std::string>({line, line}));
 }
 
 TEST_F(LaunchListTest, KernelsRunOnceItHasEnded) {
