@@ -67,9 +67,11 @@ bool Scaling::OnPersisted(const coordinator_event::ReplicasPersisted& event) {
   if (!event.status.ok()) {
     Refuse(absl::Status(
         event.status.code(),
-        absl::StrFormat("%d replicas could not be written to disk, so this server "
-                        "goes on with %d: %s",
-                        event.num_replicas, members_->num_replicas(), event.status.message())));
+        absl::StrFormat("the number of replicas, %d, could not be written to disk for certain. "
+                        "This server goes on with %d, but the next one may go on with %d: ask "
+                        "again. The error was: %s",
+                        event.num_replicas, members_->num_replicas(), event.num_replicas,
+                        event.status.message())));
     return false;
   }
   on_disk_ = due_number_ = event.num_replicas;

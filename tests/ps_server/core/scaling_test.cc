@@ -253,7 +253,8 @@ TEST_F(ScalingTest, AnErrorOfTheDiskIsAnswered) {
   const auto answers = Persisted(4, absl::ResourceExhaustedError("disk full"));
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(absl::IsResourceExhausted(answers[0].reply.status()));
-  EXPECT_THAT(std::string(answers[0].reply.status().message()), HasSubstr("goes on with 3"));
+  EXPECT_THAT(std::string(answers[0].reply.status().message()),
+              HasSubstr("goes on with 3, but the next one may go on with 4: ask again"));
   RunStep(1);
   EXPECT_EQ(coordinator_->num_replicas(), 3u);
   // The disk may hold 4 now, so the number that the job has is written before it is acknowledged.
