@@ -105,10 +105,12 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: there are %d clones without a replica already", who, ReplicaTable::kMaxSpares));
   }
+  SetNumReplicas(request.num_replicas());
   return absl::OkStatus();
 }
 
-absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request, const std::string& who) {
+absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request,
+                                       const std::string& who) const {
   if (request.num_replicas() == 0 || request.num_replicas() > kMaxReplicas) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s announces %d clones over all workers, expected 1 to %d", who,
@@ -121,18 +123,18 @@ absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request, const
                         "sample for each of them: raise train_config.batch_size",
                         who, request.num_replicas(), batch_size));
   }
-  SetNumReplicas(request.num_replicas());
-  const bool may_differ = options_.sync && (scaled_ || request.worker_id() >= num_replicas());
-  if (request.num_replicas() != num_replicas() && !may_differ) {
+  const uint32_t number = num_replicas() == 0 ? request.num_replicas() : num_replicas();
+  const bool may_differ = options_.sync && (scaled_ || request.worker_id() >= number);
+  if (request.num_replicas() != number && !may_differ) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s announces %d clones over all workers (num_clones x num_workers), but this job has %d; "
         "%s",
-        who, request.num_replicas(), num_replicas(),
+        who, request.num_replicas(), number,
         options_.sync ? "psctl scale changes their number" : "their number is fixed for a run"));
   }
-  if (!options_.sync && request.worker_id() >= num_replicas()) {
+  if (!options_.sync && request.worker_id() >= number) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: worker ids of this job are below %d", who, num_replicas()));
+        absl::StrFormat("%s: worker ids of this job are below %d", who, number));
   }
   return absl::OkStatus();
 }

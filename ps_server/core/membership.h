@@ -62,7 +62,7 @@ class Membership {
   absl::Status CheckNotEvicted(uint32_t worker) const;
   // Returns why the process may not register: another release, model, number of clones or of
   // training images, an earlier process of the clone, the place of a live clone, or no room. The
-  // first process that fits sets the number of replicas if the options have not. Afterwards another
+  // first process that may register sets the number of replicas if it is not set. Afterwards another
   // number is refused in asynchronous mode, and in synchronous mode only from a clone that has a
   // home replica in a job that was not scaled: its flags are probably wrong.
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
@@ -103,7 +103,7 @@ class Membership {
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:
-  absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who);
+  absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who) const;
   void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;

@@ -171,6 +171,20 @@ TEST_F(AsyncMembershipTest, DoesNotWarnOfRounding) {
   EXPECT_THAT(Warnings(), IsEmpty()) << "asynchronous runs cannot be repeated bit by bit anyway";
 }
 
+TEST_F(AsyncMembershipTest, ACloneThatIsRefusedDoesNotSetTheNumberOfReplicas) {
+  options_.num_replicas = 0;
+  Membership members(options_, job_, &actions_);
+  members.BeginEpoch();
+  ps::RegisterRequest mistyped = Request(3);
+  mistyped.set_num_replicas(1);
+  const absl::Status refusal = members.CheckAnnouncement(mistyped);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal)) << refusal;
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("worker ids of this job are below 1"));
+  EXPECT_EQ(members.num_replicas(), 0u);
+  EXPECT_TRUE(members.CheckAnnouncement(Request(1)).ok());
+  EXPECT_EQ(members.num_replicas(), 2u);
+}
+
 // Tests Membership in a whole coordinator.
 
 TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
