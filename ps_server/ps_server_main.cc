@@ -62,8 +62,9 @@ ABSL_FLAG(std::string, sync, "",
           "arrival; default: sync_replicas of the config");
 ABSL_FLAG(
     int, num_replicas, 0,
-    "Number of clones of all workers together; 0: as the first clone announces. Has no effect once "
-    "psctl scale has set the number in this run");
+    "Number of clones of all workers together; 0: as the first clone announces, or, in "
+    "asynchronous "
+    "mode, as before in this run. Has no effect once psctl scale has set the number in this run");
 ABSL_FLAG(std::string, state_dir, "auto",
           "Folder for memory-mapped variables, which outlive a killed server; auto: "
           "/dev/shm/pushpull-UID, which only this user can read; empty: anonymous memory");

@@ -162,8 +162,11 @@ void Coordinator::Do(const followup::CallShards& followup) {
 }
 
 void Coordinator::Do(const followup::Restored& followup) {
-  steps_.RestorePositions(followup.marks, followup.version);
+  const uint32_t num_replicas = steps_.RestorePositions(followup.marks, followup.version);
   calls_.Stop();
+  if (const absl::Status kept = members_.KeepNumReplicas(num_replicas); !kept.ok()) {
+    return Stop(kept);
+  }
   if (recovery_.TakeOverOrServe()) BeginServing();
 }
 

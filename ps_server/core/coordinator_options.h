@@ -21,8 +21,10 @@ struct CoordinatorOptions {
   std::string run_id;  // 16 bytes
   uint32_t tasks = 1;
   bool sync = true;
-  TrainingLimits limits = {};    // sync: batch_size is at least num_replicas
-  uint32_t num_replicas = 0;     // replicas of the job; 0: the first worker announces them
+  TrainingLimits limits = {};  // sync: batch_size is at least num_replicas
+  // Replicas of the job. 0: as many as the restored version has positions of (async), or as the
+  // first worker announces.
+  uint32_t num_replicas = 0;
   bool scaled = false;           // num_replicas is what an operator has set by Scale
   bool shares_by_speed = false;  // sync: train_config.replica_shares is BY_SPEED
   std::string layout_signature;

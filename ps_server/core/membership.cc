@@ -35,6 +35,17 @@ void Membership::SetNumReplicas(uint32_t num_replicas) {
   if (options_.sync) shares_ = DivideEqually(options_.limits.batch_size, num_replicas);
 }
 
+absl::Status Membership::KeepNumReplicas(uint32_t num_replicas) {
+  if (num_replicas == 0) return absl::OkStatus();
+  SetNumReplicas(num_replicas);
+  if (table_.num_replicas() == num_replicas) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "this run has trained with %d replicas, and in asynchronous mode their number is fixed for a "
+      "run, but --num_replicas is %d: start the server with --num_replicas=%d, or begin a new "
+      "train_dir",
+      num_replicas, table_.num_replicas(), num_replicas));
+}
+
 void Membership::Divide(std::vector<int64_t> shares, uint64_t step) {
   shares_ = std::move(shares);
   table_.Divide(static_cast<uint32_t>(shares_.size()), step);
@@ -130,7 +141,9 @@ absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request,
         "%s announces %d clones over all workers (num_clones x num_workers), but this job has %d; "
         "%s",
         who, request.num_replicas(), number,
-        options_.sync ? "psctl scale changes their number" : "their number is fixed for a run"));
+        options_.sync ? "psctl scale changes their number"
+                      : "in asynchronous mode their number is fixed for a run: start as many as "
+                        "before, or begin a new train_dir"));
   }
   if (!options_.sync && request.worker_id() >= number) {
     return absl::FailedPreconditionError(

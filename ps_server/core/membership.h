@@ -36,7 +36,13 @@ class Membership {
   // clones that were never seen go to others.
   void NoteScaled();
 
-  // Returns the number of replicas, 0 until the options or the first worker have set it.
+  // Async: the restored version has the positions of this many replicas, which sets their number;
+  // 0: it has none, and any number may follow. FAILED_PRECONDITION: the options have set another
+  // one.
+  absl::Status KeepNumReplicas(uint32_t num_replicas);
+
+  // Returns the number of replicas, 0 until the options, the restored version or the first worker
+  // have set it.
   uint32_t num_replicas() const { return table_.num_replicas(); }
   uint32_t most_replicas() const { return table_.most_replicas(); }
   const ReplicaTable::Replica& replica(uint32_t replica) const { return table_.replica(replica); }
@@ -62,9 +68,9 @@ class Membership {
   absl::Status CheckNotEvicted(uint32_t worker) const;
   // Returns why the process may not register: another release, model, number of clones or of
   // training images, an earlier process of the clone, the place of a live clone, or no room. The
-  // first process that may register sets the number of replicas if it is not set. Afterwards another
-  // number is refused in asynchronous mode, and in synchronous mode only from a clone that has a
-  // home replica in a job that was not scaled: its flags are probably wrong.
+  // first process that may register sets the number of replicas if it is not set. Afterwards
+  // another number is refused in asynchronous mode, and in synchronous mode only from a clone that
+  // has a home replica in a job that was not scaled: its flags are probably wrong.
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
   // after job.version.

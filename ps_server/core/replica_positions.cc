@@ -6,6 +6,7 @@ namespace pushpull {
 
 bool ReplicaPositions::Restore(absl::string_view marks, uint64_t version) {
   next_.clear();
+  num_restored_ = 0;
   unmarked_steps_ = 0;
   ps::PushMarks parsed;
   if (!parsed.ParseFromArray(marks.data(), static_cast<int>(marks.size())) ||
@@ -14,6 +15,7 @@ bool ReplicaPositions::Restore(absl::string_view marks, uint64_t version) {
     return version == 0;
   }
   for (const ps::PushMark& mark : parsed.marks()) next_[mark.replica()] = mark.next_position();
+  num_restored_ = static_cast<uint32_t>(next_.size());
   return true;
 }
 

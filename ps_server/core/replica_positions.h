@@ -19,6 +19,8 @@ class ReplicaPositions {
   // then goes on with an equal share of the version's steps, as the workers of that release did, so
   // this once a few batches near that place may be trained twice or not at all.
   bool Restore(absl::string_view marks, uint64_t version);
+  // Returns the number of replicas whose positions Restore has found; 0: `marks` held none.
+  uint32_t num_restored() const { return num_restored_; }
   // Returns a serialised ps.PushMarks of replicas 0..num_replicas-1.
   std::string Serialize(uint32_t num_replicas) const;
 
@@ -31,6 +33,7 @@ class ReplicaPositions {
 
  private:
   std::map<uint32_t, uint64_t> next_;
+  uint32_t num_restored_ = 0;
   uint64_t unmarked_steps_ = 0;  // pushes applied before positions were kept
 };
 

@@ -24,15 +24,17 @@ void Steps::BeginEpoch() {
   lagging_.clear();
 }
 
-void Steps::RestorePositions(const std::string& marks, uint64_t version) {
+uint32_t Steps::RestorePositions(const std::string& marks, uint64_t version) {
   positions_ = ReplicaPositions();
-  if (options_.sync || positions_.Restore(marks, version)) return;
+  if (options_.sync) return 0;
+  if (positions_.Restore(marks, version)) return positions_.num_restored();
   Warn(absl::StrFormat(
            "version %d was written by a release that did not keep the replicas' positions: every "
            "replica goes on with an equal share of the %d batches, of which a few may be trained "
            "again",
            version, version),
        actions_);
+  return 0;
 }
 
 void Steps::Open() {

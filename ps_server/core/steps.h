@@ -36,8 +36,9 @@ class Steps {
 
   // An epoch begins to serve job.version.
   void BeginEpoch();
-  // Takes over the replicas' positions that are stored with the restored version (async).
-  void RestorePositions(const std::string& marks, uint64_t version);
+  // Takes over the replicas' positions that are stored with the restored version (async). Returns
+  // the number of these replicas, or 0 if no positions are stored.
+  uint32_t RestorePositions(const std::string& marks, uint64_t version);
   // Opens the step after job.version.
   void Open();
   // Sync: forgets the commits of the open step, because the batch is divided anew for it.

@@ -9,6 +9,8 @@
 namespace pushpull {
 namespace {
 
+using testing::HasSubstr;
+
 class CoordinatorAsyncTest : public CoordinatorTest {
  protected:
   CoordinatorAsyncTest() { options_.sync = false; }
@@ -114,6 +116,53 @@ TEST_F(CoordinatorAsyncTest, PositionsAreRolledBackWithTheVersion) {
   EXPECT_EQ(Register(0)->grants(0).position(), 0u);
   EXPECT_EQ(KindOf(Commit(Push(1, 1, 1, 2)).at(0).reply.status()), ps::ErrorDetail::FENCED);
   EXPECT_EQ(OutcomeOf(Push(1, 2, 1, 1)), ps::PushReply::ACCEPTED);
+}
+
+// If fewer replicas could follow, the positions of the others would be lost, and their batches
+// would count twice when they come back.
+TEST_F(CoordinatorAsyncTest, TheNumberOfReplicasOutlivesARestart) {
+  options_.num_replicas = 0;
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(2, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  EXPECT_EQ(OutcomeOf(Push(2, 2, 1, 1)), ps::PushReply::ACCEPTED);
+  Restart({{7, 2}});
+  EXPECT_EQ(coordinator_->num_replicas(), 3u);
+  ps::RegisterRequest request = RegisterRequest(0, "");
+  request.set_num_replicas(2);
+  const absl::Status refusal = Register(request).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal)) << refusal;
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("announces 2 clones"));
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("this job has 3"));
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("start as many as before"));
+  EXPECT_EQ(Register(2)->grants(0).position(), 2u);
+}
+
+TEST_F(CoordinatorAsyncTest, AServerThatIsToldAnotherNumberOfReplicasStops) {
+  StartWithClones();
+  EXPECT_EQ(OutcomeOf(Push(1, 1, 0, 0)), ps::PushReply::ACCEPTED);
+  options_.num_replicas = 2;
+  Restart({{7, 1}});
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(stopped[0].reason)) << stopped[0].reason;
+  EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("trained with 3 replicas"));
+  EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("--num_replicas is 2"));
+  EXPECT_EQ(Take<coordinator_action::TakeOver>().size(), 1u) << "of the first start";
+  options_.num_replicas = 3;
+  Start();
+  EXPECT_EQ(Register(1)->grants(0).position(), 1u);
+}
+
+// Before the first push nothing is lost by another number.
+TEST_F(CoordinatorAsyncTest, AnyNumberOfReplicasFollowsTheInitialVariables) {
+  options_.num_replicas = 0;
+  StartWithClones();
+  stored_epoch_ = coordinator_->epoch();
+  Start();
+  EXPECT_EQ(coordinator_->num_replicas(), 0u);
+  ps::RegisterRequest request = RegisterRequest(0, "");
+  request.set_num_replicas(2);
+  EXPECT_EQ(Register(request)->num_replicas(), 2u);
 }
 
 TEST_F(CoordinatorAsyncTest, AnEvictedClonesReplicaContinuesAtItsPosition) {

@@ -16,6 +16,7 @@ TEST(ReplicaPositionsTest, PositionsAreRestoredAsTheyWereStored) {
   ReplicaPositions restored;
   restored.SetDone(1, 9);
   EXPECT_TRUE(restored.Restore(positions.Serialize(3), 3));
+  EXPECT_EQ(restored.num_restored(), 3u);
   EXPECT_EQ(restored.Next(0, 3), 7u);
   EXPECT_EQ(restored.Next(1, 3), 0u);
   EXPECT_EQ(restored.Next(2, 3), 2u);
@@ -27,6 +28,7 @@ TEST(ReplicaPositionsTest, InitialVariablesHaveNoPositions) {
   ReplicaPositions positions;
   positions.SetDone(0, 5);
   EXPECT_TRUE(positions.Restore("", 0));
+  EXPECT_EQ(positions.num_restored(), 0u);
   EXPECT_EQ(positions.Next(0, 2), 0u);
 }
 
