@@ -72,7 +72,8 @@ ABSL_FLAG(
     std::string, from_checkpoint, "",
     "Go back to the newest checkpoint (--from_checkpoint) or to the checkpoint of a step "
     "(--from_checkpoint=STEP), and discard newer steps in the mapped state; checkpoints of later "
-    "steps are renamed to ckpt-*.given-up; applies once, to this start of task 0");
+    "steps are renamed to ckpt-*.given-up; applies once, to this start of task 0, which is refused "
+    "if there is no such checkpoint");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when the last step is applied and the final checkpoint is published");
 ABSL_FLAG(bool, check_cluster, false,

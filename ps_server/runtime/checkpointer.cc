@@ -87,8 +87,14 @@ Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string tr
       from_step_(from_step) {}
 
 absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
+  // A larger step would become negative, which means the newest checkpoint.
+  if (from_step_.has_value() && *from_step_ > uint64_t{INT64_MAX}) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no checkpoint of step ", *from_step_, " in ", train_dir_));
+  }
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
-      *files_, train_dir_, from_step_.has_value() ? *from_step_ : -1, {run_id_, &job_->layout});
+      *files_, train_dir_, from_step_.has_value() ? static_cast<int64_t>(*from_step_) : -1,
+      {run_id_, &job_->layout});
   if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
   PP_RETURN_IF_ERROR(CheckFits(**checkpoint));

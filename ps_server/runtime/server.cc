@@ -111,10 +111,15 @@ absl::StatusOr<JobSpec> Server::FindJob() {
                       ReadDeclaredVariables(*files_, options_.train_dir, options_.config,
                                             RecoveryRequest().read_attempts));
   if (!declared.has_value()) {
-    if (options_.from_step.has_value()) {
+    if (options_.from_checkpoint && options_.from_step.has_value()) {
       return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ",
                                               *options_.from_step, " in ", options_.train_dir,
                                               "; there are none"));
+    }
+    if (options_.from_checkpoint) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no checkpoint in ", options_.train_dir,
+          " to go back to; start without --from_checkpoint, and a clone declares the variables"));
     }
     PP_ASSIGN_OR_RETURN(declared, AwaitDeclaration());
   }

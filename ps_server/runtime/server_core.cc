@@ -90,6 +90,11 @@ absl::Status ServerCore::OpenTrainDir() {
   // Looking for a checkpoint now refuses a folder of another model, or one with only damaged
   // checkpoints, before anything in the folder changes.
   PP_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, checkpointer_->FindCheckpoint());
+  if (!found.has_value() && options_.from_checkpoint) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no checkpoint in ", options_.train_dir,
+        " to go back to; start without --from_checkpoint to go on from the mapped state"));
+  }
   if (found.has_value()) run_files_.NoteEpoch(found->id.epoch);
   return absl::OkStatus();
 }

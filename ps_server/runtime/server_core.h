@@ -43,9 +43,10 @@ struct ServerCoreOptions {
   std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
   // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
   std::function<absl::Status()> drain_job;
-  uint32_t num_replicas = 0;     // 0: as many as the first worker announces
-  std::string state_dir;         // empty: anonymous memory
-  bool from_checkpoint = false;  // recover from a checkpoint, not from mapped state
+  uint32_t num_replicas = 0;  // 0: as many as the first worker announces
+  std::string state_dir;      // empty: anonymous memory
+  // Recover from a checkpoint, not from mapped state. NOT_FOUND: there is none.
+  bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;  // step of that checkpoint; nullopt: the newest
   int apply_threads = 1;
   absl::Duration lease = absl::Seconds(10);

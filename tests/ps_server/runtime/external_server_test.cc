@@ -278,6 +278,19 @@ TEST_F(ExternalServerTest, RefusesATrainDirOfAnotherModel) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("is not of an external model"));
 }
 
+TEST_F(ExternalServerTest, DoesNotGoBackToACheckpointThatIsNotThere) {
+  ServerOptions options = OptionsOf(-1, 1, 20);
+  options.from_checkpoint = true;
+  options.stop_requested = [] { return true; };  // ends the wait for a declaration
+  const absl::Status newest = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsNotFound(newest)) << newest;
+  EXPECT_THAT(std::string(newest.message()), HasSubstr("start without --from_checkpoint"));
+  options.from_step = 3;
+  const absl::Status step = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsNotFound(step)) << step;
+  EXPECT_THAT(std::string(step.message()), HasSubstr("no checkpoint of step 3"));
+}
+
 TEST_F(ExternalServerTest, DoesNotStartAfreshWithoutItsCheckpoints) {
   Start({OptionsOf(0, 2, 20)});
   ASSERT_TRUE(DeclareAt(DrawnValues()).ok());

@@ -297,6 +297,28 @@ TEST_F(RunFilesTest, FromAMissingCheckpointListsTheExistingOnes) {
     EXPECT_TRUE(absl::IsNotFound(started)) << started;
     EXPECT_THAT(std::string(started.message()), HasSubstr("there are those of steps 5"));
   }
+  back.from_step = UINT64_MAX;
+  {
+    TestServer server(folder_, back);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsNotFound(started)) << started;
+    EXPECT_THAT(std::string(started.message()), HasSubstr("of step 18446744073709551615"));
+  }
+  ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, FromTheNewestCheckpointIsRefusedBeforeThereIsOne) {
+  options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  const uint64_t reached = TrainAndKill(8, 0);
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  {
+    TestServer server(folder_, back);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsNotFound(started)) << started;
+    EXPECT_THAT(std::string(started.message()),
+                HasSubstr("start without --from_checkpoint to go on from the mapped state"));
+  }
   ExpectResumesAt(reached);
 }
 
