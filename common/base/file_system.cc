@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/base/status_macros.h"
 
@@ -80,9 +81,22 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
   return files.SyncDirectory(folder);
 }
 
+namespace {
+
+// Makes the name of a new folder survive a power cut. A folder that cannot be synced is still good
+// for use, so a failure is only logged.
+void SyncName(FileSystem& files, const std::string& folder) {
+  const size_t end = folder.find_last_not_of('/') + 1;
+  const absl::Status synced = files.SyncDirectory(FolderOf(folder.substr(0, end)));
+  LOG_IF(WARNING, !synced.ok()) << folder << " may not survive a power cut: " << synced.message();
+}
+
+}  // namespace
+
 absl::Status MakeDirectories(FileSystem& files, const std::string& path) {
   const auto make = [&files](const std::string& folder) -> absl::Status {
     const absl::Status made = files.MakeDirectory(folder);
+    if (made.ok()) SyncName(files, folder);
     if (!absl::IsAlreadyExists(made)) return made;
     PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(folder));
     // List follows a symbolic link, and GetInfo does not.

@@ -140,8 +140,9 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
 // an errno.
 int AllocateFile(int descriptor, int64_t size_bytes);
 
-// Creates the folder and its missing parents. OK if the folder exists. FAILED_PRECONDITION: the
-// path, or one of its parents, is a file.
+// Creates the folder and its missing parents, and makes their names survive a power cut: it syncs
+// the parent of each folder that it creates, and logs a failure of that. OK if the folder exists.
+// FAILED_PRECONDITION: the path, or one of its parents, is a file.
 absl::Status MakeDirectories(FileSystem& files, const std::string& path);
 
 // Removes a file, or a folder with everything in it. OK if the path does not exist. Removes

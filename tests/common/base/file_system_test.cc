@@ -171,6 +171,22 @@ TEST(WriteFileAtomically, PassesOverTemporaryFilesThatAKilledProcessLeft) {
   for (const std::string& path : taken) EXPECT_EQ(*ReadWholeFile(files, path), "left") << path;
 }
 
+TEST(MakeDirectories, EveryFolderSurvivesAPowerCut) {
+  MemoryFileSystem files;
+  ASSERT_EQ(MakeDirectories(files, "/a/b/c/"), absl::OkStatus());
+  ASSERT_EQ(MakeDirectories(files, "/a/b/d"), absl::OkStatus());
+  files.Reboot(Survival::kNothing, 1);
+  EXPECT_TRUE(files.GetInfo("/a/b/c").ok());
+  EXPECT_TRUE(files.GetInfo("/a/b/d").ok());
+}
+
+TEST(MakeDirectories, AFolderThatCannotBeSyncedIsStillMade) {
+  MemoryFileSystem files;
+  files.SetFault(FileFault{FileFault::Kind::kIoError, 1});
+  EXPECT_EQ(MakeDirectories(files, "/a"), absl::OkStatus());
+  EXPECT_EQ(files.calls(), 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, FileSystemTest, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "Posix" : "Memory"; });
 

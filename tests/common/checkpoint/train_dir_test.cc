@@ -96,6 +96,20 @@ TEST(TrainDir, KeepsTheRunId) {
   EXPECT_TRUE(absl::IsDataLoss((*dir)->ReadRunId().status()));
 }
 
+TEST(TrainDir, AFolderBelowNewFoldersSurvivesAPowerCut) {
+  MemoryFileSystem files;
+  const std::string run_id = NewRunId();
+  {
+    const auto dir = TrainDir::Open(&files, "/jobs/digits/train");
+    ASSERT_TRUE(dir.ok());
+    ASSERT_EQ((*dir)->WriteRunId(run_id), absl::OkStatus());
+  }
+  files.Reboot(Survival::kNothing, 1);
+  const auto dir = TrainDir::Open(&files, "/jobs/digits/train");
+  ASSERT_TRUE(dir.ok());
+  EXPECT_EQ(*(*dir)->ReadRunId(), run_id);
+}
+
 TEST(TrainDir, KeepsTheEpoch) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
