@@ -36,6 +36,11 @@ std::string TrashPath(const std::string& directory, absl::string_view path) {
                                           counter.fetch_add(1)));
 }
 
+std::optional<uint64_t> ParseTrashedCheckpoint(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kTrashPrefix)) return std::nullopt;
+  return ParseCheckpointName(name.substr(0, name.find('-', name.find('-') + 1)));
+}
+
 std::string PartKey(absl::string_view tensor) { return absl::StrCat("part/", tensor); }
 
 std::optional<uint64_t> ParseCheckpointName(absl::string_view name) {

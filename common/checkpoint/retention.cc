@@ -74,21 +74,6 @@ absl::StatusOr<std::optional<nlohmann::json>> ReadStepFile(FileSystem& files,
   return body;
 }
 
-// Returns the steps that an evaluator protects. An evaluator that finds a checkpoint best writes
-// best_checkpoint before it removes or replaces evaluating, so reading them in the other order
-// misses neither.
-absl::StatusOr<std::vector<uint64_t>> ReadPinned(FileSystem& files,
-                                                 const std::string& eval_directory) {
-  std::vector<uint64_t> pinned;
-  PP_ASSIGN_OR_RETURN(const std::optional<nlohmann::json> evaluating,
-                      ReadStepFile(files, JoinPath(eval_directory, kEvaluatingFile)));
-  if (evaluating.has_value()) pinned.push_back((*evaluating)["step"].get<uint64_t>());
-  PP_ASSIGN_OR_RETURN(const std::optional<BestCheckpoint> best,
-                      ReadBestCheckpoint(files, eval_directory));
-  if (best.has_value()) pinned.push_back(best->step);
-  return pinned;
-}
-
 }  // namespace
 
 std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
@@ -143,6 +128,21 @@ absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_dire
                              JsonLine(body) + "\n");
 }
 
+absl::StatusOr<std::vector<uint64_t>> ReadPinnedSteps(FileSystem& files,
+                                                      const std::string& directory) {
+  const std::string eval_directory = JoinPath(directory, "eval");
+  std::vector<uint64_t> pinned;
+  // An evaluator that finds a checkpoint best writes best_checkpoint before it removes or replaces
+  // evaluating, so reading them in the other order misses neither.
+  PP_ASSIGN_OR_RETURN(const std::optional<nlohmann::json> evaluating,
+                      ReadStepFile(files, JoinPath(eval_directory, kEvaluatingFile)));
+  if (evaluating.has_value()) pinned.push_back((*evaluating)["step"].get<uint64_t>());
+  PP_ASSIGN_OR_RETURN(const std::optional<BestCheckpoint> best,
+                      ReadBestCheckpoint(files, eval_directory));
+  if (best.has_value()) pinned.push_back(best->step);
+  return pinned;
+}
+
 EvaluationRecord::EvaluationRecord(FileSystem* files, const std::string& eval_directory,
                                    uint64_t step)
     : files_(files), path_(JoinPath(eval_directory, kEvaluatingFile)), step_(step) {
@@ -167,8 +167,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
   if (steps.empty()) return absl::OkStatus();
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
   // As long as it is unknown which checkpoints are pinned, any deletion could hit one of them.
-  const std::string eval_directory = JoinPath(directory, "eval");
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinned(files, eval_directory));
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinnedSteps(files, directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);
   if (doomed.empty()) return absl::OkStatus();
   PP_RETURN_IF_ERROR(Checkpoint::Open(files, directory, ages.back().step).status());
@@ -179,7 +178,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
     // An evaluator may have begun with this checkpoint since `pinned` was read. Before it names the
     // checkpoint as the best, it looks whether the folder is there: if it was, the evaluator's
     // record was written before the rename and is found now.
-    const absl::StatusOr<std::vector<uint64_t>> pinned_now = ReadPinned(files, eval_directory);
+    const absl::StatusOr<std::vector<uint64_t>> pinned_now = ReadPinnedSteps(files, directory);
     if (!pinned_now.ok() || Contains(*pinned_now, step)) {
       PP_RETURN_IF_ERROR(files.Rename(trash, path));
       PP_RETURN_IF_ERROR(pinned_now.status());

@@ -1,6 +1,7 @@
 // Decides which checkpoints to keep, and deletes the others. A checkpoint is renamed to .trash-*
 // before it is deleted, so a reader finds either the whole checkpoint or none. If the server is
-// killed in between, its next start removes the rest (TrainDir::Sweep).
+// killed in between, its next start removes the rest, or gives a checkpoint its name back that an
+// evaluator protects (TrainDir::Sweep).
 //
 // Not thread-safe for one directory.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_RETENTION_H_
@@ -80,6 +81,11 @@ class EvaluationRecord {
   const uint64_t step_;
 };
 inline constexpr char kEvaluatingFile[] = "evaluating";
+
+// Returns the steps that an evaluator protects in the train_dir `directory`: of the best checkpoint
+// and of the one that is being evaluated. DATA_LOSS: best_checkpoint or evaluating is malformed.
+absl::StatusOr<std::vector<uint64_t>> ReadPinnedSteps(FileSystem& files,
+                                                      const std::string& directory);
 
 // Deletes the checkpoints that the policy does not keep, except for the best one and the one that
 // is being evaluated. First reads the newest checkpoint back and verifies it, if there is anything

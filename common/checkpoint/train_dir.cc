@@ -19,6 +19,8 @@
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/retention.h"
 
 namespace pushpull {
 namespace {
@@ -58,12 +60,38 @@ void TrainDir::Sweep() {
     LOG(WARNING) << "leftovers are not removed: " << names.status().message();
     return;
   }
+  const absl::StatusOr<std::vector<uint64_t>> pinned = ReadPinnedSteps(*files_, path_);
   for (const std::string& name : *names) {
     if (!absl::StartsWith(name, kPendingPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
+    if (KeepsTrashed(name, pinned)) continue;
     const absl::Status removed = RemoveRecursively(*files_, JoinPath(path_, name));
     LOG(INFO) << "removing " << JoinPath(path_, name) << ", left by an earlier process"
               << (removed.ok() ? "" : absl::StrCat(": ", removed.message()));
   }
+}
+
+bool TrainDir::KeepsTrashed(const std::string& name,
+                            const absl::StatusOr<std::vector<uint64_t>>& pinned) const {
+  const std::optional<uint64_t> step = ParseTrashedCheckpoint(name);
+  if (!step.has_value()) return false;
+  const std::string trashed = JoinPath(path_, name);
+  if (!pinned.ok()) {
+    LOG(WARNING) << trashed
+                 << " stays, because it may be the best checkpoint: " << pinned.status().message();
+    return true;
+  }
+  if (std::find(pinned->begin(), pinned->end(), *step) == pinned->end()) return false;
+  // The manifest is the first file that a removal takes away.
+  if (!files_->GetInfo(JoinPath(trashed, kManifestFile)).ok()) return false;
+  const std::string checkpoint = JoinPath(path_, CheckpointName(*step));
+  if (files_->GetInfo(checkpoint).ok()) return false;
+  const absl::Status renamed = files_->Rename(trashed, checkpoint);
+  LOG(WARNING) << checkpoint
+               << " is protected by an evaluator, but an earlier process had begun to "
+               << "delete it: "
+               << (renamed.ok() ? "it is back"
+                                : absl::StrCat("it stays as ", trashed, ": ", renamed.message()));
+  return true;
 }
 
 absl::Status TrainDir::RemovePendingBefore(uint64_t epoch) {

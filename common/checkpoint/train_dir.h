@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,8 +37,10 @@ class TrainDir {
   // Returns when the number is on the disk. After an error the file holds the old or the new one.
   absl::Status WriteReplicas(uint32_t num_replicas);
 
-  // Removes what a killed server left (.tmp-*, .trash-*). Logs failures. Call it after recovery
-  // and before this server's first checkpoint.
+  // Removes what a killed server left (.tmp-*, .trash-*). A checkpoint that was about to be deleted
+  // gets its name back instead if an evaluator protects it and none has its name. If it is unknown
+  // which checkpoints are protected, these folders stay. Logs failures. Call it after recovery and
+  // before this server's first checkpoint.
   void Sweep();
 
   // Removes the checkpoints that servers of epochs before `epoch` have written and not published.
@@ -50,6 +53,10 @@ class TrainDir {
   absl::Status WriteEpoch(uint64_t epoch);
 
  private:
+  // Returns whether Sweep has to keep the folder `name`; gives it its checkpoint's name if it can.
+  // pinned: the steps of the checkpoints that an evaluator protects.
+  bool KeepsTrashed(const std::string& name,
+                    const absl::StatusOr<std::vector<uint64_t>>& pinned) const;
   TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock);
 
   FileSystem* files_;

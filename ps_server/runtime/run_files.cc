@@ -129,8 +129,8 @@ absl::Status RunFiles::RenameGivenUp() {
 }
 
 absl::Status RunFiles::WriteTrainDir() {
-  PP_RETURN_IF_ERROR(RenameGivenUp());
   train_dir_->Sweep();
+  PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
   PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, train_dir_->path()));

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,6 +12,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/retention.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 
@@ -47,6 +49,57 @@ TEST(TrainDir, SweepsLeftoversOnly) {
       << "the new file is LOCK; a refused start removes nothing";
   (*dir)->Sweep();
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
+}
+
+// The server was killed between the rename that begins a deletion and its look at what an evaluator
+// protects meanwhile.
+TEST(TrainDir, SweepPutsAProtectedCheckpointBack) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  for (const char* folder :
+       {"/d/eval", "/d/.trash-ckpt-00000001-5-0", "/d/.trash-ckpt-00000002-5-1",
+        "/d/.trash-ckpt-00000003-5-2", "/d/.trash-.tmp-ckpt-00000001-e1-5-3"}) {
+    ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
+    ASSERT_EQ(WriteFileAtomically(files, absl::StrCat(folder, "/MANIFEST.json"), folder),
+              absl::OkStatus());
+  }
+  ASSERT_EQ(WriteBestCheckpoint(files, "/d/eval", {1, "accuracy", 0.75}), absl::OkStatus());
+  files.Corrupt("/d/eval/evaluating", R"({"step": 3})");
+  (*dir)->Sweep();
+  EXPECT_EQ(*files.List("/d"),
+            (std::vector<std::string>{"LOCK", "ckpt-00000001", "ckpt-00000003", "eval"}));
+  EXPECT_EQ(*ReadWholeFile(files, "/d/ckpt-00000001/MANIFEST.json"), "/d/.trash-ckpt-00000001-5-0");
+}
+
+TEST(TrainDir, SweepPutsBackOnlyAWholeCheckpointThatIsMissing) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  for (const char* folder : {"/d/eval", "/d/ckpt-00000001", "/d/.trash-ckpt-00000001-5-0"}) {
+    ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
+    ASSERT_EQ(WriteFileAtomically(files, absl::StrCat(folder, "/MANIFEST.json"), folder),
+              absl::OkStatus());
+  }
+  ASSERT_EQ(files.MakeDirectory("/d/.trash-ckpt-00000002-5-1"), absl::OkStatus());
+  ASSERT_EQ(WriteBestCheckpoint(files, "/d/eval", {1, "accuracy", 0.75}), absl::OkStatus());
+  files.Corrupt("/d/eval/evaluating", R"({"step": 2})");
+  (*dir)->Sweep();
+  EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{"LOCK", "ckpt-00000001", "eval"}));
+  EXPECT_EQ(*ReadWholeFile(files, "/d/ckpt-00000001/MANIFEST.json"), "/d/ckpt-00000001");
+}
+
+TEST(TrainDir, SweepKeepsTrashedCheckpointsWhileItIsUnknownWhichIsTheBest) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  for (const char* folder : {"/d/eval", "/d/.trash-ckpt-00000001-5-0", "/d/.trash-other-5-1"}) {
+    ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
+  }
+  files.Corrupt("/d/eval/best_checkpoint", "unreadable");
+  (*dir)->Sweep();
+  EXPECT_EQ(*files.List("/d"),
+            (std::vector<std::string>{".trash-ckpt-00000001-5-0", "LOCK", "eval"}));
 }
 
 TEST(TrainDir, ANewEpochRemovesWhatOlderOnesHaveNotPublished) {

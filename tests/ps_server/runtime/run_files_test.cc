@@ -15,6 +15,7 @@
 #include "common/base/record_io.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/retention.h"
 #include "common/model/graph_def.h"
 #include "common/model/model_layout.h"
 #include "protos/event.pb.h"
@@ -284,6 +285,29 @@ TEST_F(RunFilesTest, FromCheckpointRollsBackForGood) {
         << name << " must be kept under another name";
   }
   ExpectResumesAt(reached);
+}
+
+// An earlier process had begun to delete the later checkpoint, but an evaluator protects it. So it
+// gets its name back, and is given up like any other.
+TEST_F(RunFilesTest, FromCheckpointGivesUpALaterOneThatIsPutBack) {
+  TrainAndKill(10, 10);
+  const auto steps = ListCheckpoints(files_, train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_GE(steps->size(), 2u);
+  const std::string name = CheckpointName(steps->back());
+  const std::string later = train_dir() + "/" + name;
+  std::filesystem::rename(later, absl::StrCat(train_dir(), "/.trash-", name, "-0-0"));
+  ASSERT_TRUE(files_.MakeDirectory(train_dir() + "/eval").ok());
+  const BestCheckpoint best = {steps->back(), "accuracy", 0.5};
+  ASSERT_TRUE(WriteBestCheckpoint(files_, train_dir() + "/eval", best).ok());
+  TestServerOptions back = options_;
+  back.from_checkpoint = true;
+  back.from_step = steps->front();
+  TestServer server(folder_, back);
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([&](const auto& status) { return status.version() == steps->front(); }));
+  EXPECT_TRUE(files_.GetInfo(later + ".given-up/MANIFEST.json").ok());
+  EXPECT_FALSE(files_.GetInfo(later).ok());
 }
 
 TEST_F(RunFilesTest, FromAMissingCheckpointListsTheExistingOnes) {
