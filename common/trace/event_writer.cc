@@ -26,36 +26,22 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Create(FileSystem* fil
                                                                  const std::string& directory,
                                                                  EventWriterOptions options) {
   PP_RETURN_IF_ERROR(MakeDirectories(*files, directory));
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
-  const absl::Time now = options.now();
-  std::string path;
-  std::unique_ptr<WritableFile> file;
-  // The name counts in seconds, and one process may create two writers within a second.
-  for (int n = 0; file == nullptr; ++n) {
-    path = JoinPath(directory, absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d",
-                                               absl::ToUnixSeconds(now), host.data(), getpid(), n));
-    absl::StatusOr<std::unique_ptr<WritableFile>> opened =
-        files->OpenForWrite(path, FileSystem::WriteMode::kCreateNew);
-    if (absl::IsAlreadyExists(opened.status()) && n < kMaxNameAttempts) continue;
-    PP_RETURN_IF_ERROR(opened.status());
-    file = *std::move(opened);
-  }
-  std::unique_ptr<EventWriter> writer(
-      new EventWriter(std::move(path), std::move(file), std::move(options)));
-  event::Event first;
-  first.set_file_version("brain.Event:2");
-  first.mutable_source_metadata()->set_writer("pushpull");
-  writer->Add(std::move(first));
-  PP_RETURN_IF_ERROR(writer->Flush());
+  std::unique_ptr<EventWriter> writer(new EventWriter(files, directory, std::move(options)));
+  PP_RETURN_IF_ERROR(writer->OpenFirstFile());
   return writer;
 }
 
-EventWriter::EventWriter(std::string path, std::unique_ptr<WritableFile> file,
-                         EventWriterOptions options)
-    : path_(std::move(path)),
+std::unique_ptr<EventWriter> EventWriter::CreateAtFirstFlush(FileSystem* files,
+                                                             std::string directory,
+                                                             EventWriterOptions options) {
+  return std::unique_ptr<EventWriter>(
+      new EventWriter(files, std::move(directory), std::move(options)));
+}
+
+EventWriter::EventWriter(FileSystem* files, std::string directory, EventWriterOptions options)
+    : files_(files),
+      directory_(std::move(directory)),
       options_(std::move(options)),
-      file_(std::move(file)),
       flusher_([this] { RunFlusher(); }) {}
 
 EventWriter::~EventWriter() {
@@ -65,7 +51,7 @@ EventWriter::~EventWriter() {
 void EventWriter::Add(event::Event event) {
   event.set_wall_time(ToSeconds(options_.now()));
   absl::MutexLock lock(&mutex_);
-  if (closed_ || !status_.ok()) return;
+  if (closed_ || buffer_.size() >= kMostBufferedBytes) return;  // the latter after a failure only
   AppendRecord(event.SerializeAsString(), &buffer_);
   if (buffer_.size() >= kMostBufferedBytes) FlushLocked().IgnoreError();  // kept in status_
 }
@@ -101,14 +87,69 @@ void EventWriter::AddGraph(std::string graph_def) {
   Add(std::move(event));
 }
 
-absl::Status EventWriter::FlushLocked() {
-  if (!status_.ok() || buffer_.empty()) return status_;
-  status_ = file_->Append(buffer_);
-  buffer_.clear();
-  if (!status_.ok()) {
-    LOG(ERROR) << "no more events are written to " << path_ << ": " << status_.message();
+absl::Status EventWriter::OpenFile() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
+  const absl::Time now = options_.now();
+  std::string path;
+  std::unique_ptr<WritableFile> file;
+  // The name counts in seconds, and one process may create two files within a second.
+  for (int n = 0; file == nullptr; ++n) {
+    path =
+        JoinPath(directory_, absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d",
+                                             absl::ToUnixSeconds(now), host.data(), getpid(), n));
+    absl::StatusOr<std::unique_ptr<WritableFile>> opened =
+        files_->OpenForWrite(path, FileSystem::WriteMode::kCreateNew);
+    if (absl::IsAlreadyExists(opened.status()) && n < kMaxNameAttempts) continue;
+    PP_RETURN_IF_ERROR(opened.status());
+    file = *std::move(opened);
   }
+  event::Event first;
+  first.set_wall_time(ToSeconds(now));
+  first.set_file_version("brain.Event:2");
+  first.mutable_source_metadata()->set_writer("pushpull");
+  std::string contents;
+  AppendRecord(first.SerializeAsString(), &contents);
+  contents += buffer_;
+  if (absl::Status status = file->Append(contents); !status.ok()) {
+    files_->RemoveFile(path).IgnoreError();
+    return status;
+  }
+  path_ = std::move(path);
+  file_ = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::Status EventWriter::OpenFirstFile() {
+  absl::MutexLock lock(&mutex_);
+  return OpenFile();
+}
+
+absl::Status EventWriter::Write() {
+  const absl::Status written = file_ == nullptr ? OpenFile() : file_->Append(buffer_);
+  if (written.ok()) {
+    buffer_.clear();
+    LOG_IF(INFO, !status_.ok()) << "events for TensorBoard are written again, to " << path_;
+  } else {
+    LOG_IF(ERROR, status_.ok()) << "events for TensorBoard cannot be written to " << directory_
+                                << ", next attempt in "
+                                << absl::FormatDuration(options_.retry_pause) << ": "
+                                << written.message();
+    failed_at_ = options_.now();
+    file_.reset();
+  }
+  status_ = written;
   return status_;
+}
+
+absl::Status EventWriter::FlushLocked() {
+  if (buffer_.empty()) return status_;
+  if (!status_.ok()) {
+    const absl::Duration since = options_.now() - failed_at_;
+    // The wall clock may have been set back.
+    if (since >= absl::ZeroDuration() && since < options_.retry_pause) return status_;
+  }
+  return Write();
 }
 
 absl::Status EventWriter::Flush() {
@@ -122,12 +163,18 @@ absl::Status EventWriter::Close() {
     if (closed_) return status_;
     closed_ = true;
     closed_changed_.NotifyAll();
-    if (FlushLocked().ok()) status_ = file_->Close();
+    const bool written = buffer_.empty() || Write().ok();
+    if (written && file_ != nullptr) status_ = file_->Close();
     file_.reset();
   }
   flusher_.join();
   absl::MutexLock lock(&mutex_);
   return status_;
+}
+
+std::string EventWriter::path() const {
+  absl::MutexLock lock(&mutex_);
+  return path_;
 }
 
 void EventWriter::RunFlusher() {

@@ -2,6 +2,10 @@
 //
 // Thread-safe. Events are buffered; a background thread writes the buffer to the file every
 // EventWriterOptions::flush_interval, and Flush, Close and the destructor write it at once.
+//
+// After a failed write the last record of the file may be incomplete. So the writer goes on in a
+// new file: it keeps the buffer and tries again at a later flush, at least retry_pause after the
+// failure. Meanwhile events beyond a buffer of 1 MiB are lost. Some events may be in both files.
 #ifndef PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
 #define PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
 
@@ -33,7 +37,8 @@ struct ScalarSummary {
 
 struct EventWriterOptions {
   absl::Duration flush_interval = absl::Seconds(10);
-  std::function<absl::Time()> now = absl::Now;  // TensorBoard shows wall time
+  absl::Duration retry_pause = absl::Minutes(1);  // between two attempts after a failure, at least
+  std::function<absl::Time()> now = absl::Now;    // TensorBoard shows wall time
 };
 
 class EventWriter {
@@ -43,12 +48,16 @@ class EventWriter {
   static absl::StatusOr<std::unique_ptr<EventWriter>> Create(FileSystem* files,
                                                              const std::string& directory,
                                                              EventWriterOptions options = {});
+  // Returns a writer whose file is created by its first flush, in a folder that exists. A failure
+  // of that is one of a write.
+  static std::unique_ptr<EventWriter> CreateAtFirstFlush(FileSystem* files, std::string directory,
+                                                         EventWriterOptions options = {});
   ~EventWriter();
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
   // Each adds one event. They block on the disk only while the buffer is being written, or to write
-  // it themselves once it has reached 1 MiB. After Close or a failed write they do nothing.
+  // it themselves once it has reached 1 MiB. After Close they do nothing.
   void AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars);
   // `encoded` is a PNG or JPEG file; `channels` is 1, 3 or 4.
   void AddImage(int64_t step, absl::string_view tag, int height, int width, int channels,
@@ -56,25 +65,37 @@ class EventWriter {
   // graph_def: a serialized GraphDef (protos/graph_def.proto). TensorBoard's Graphs tab shows the
   // newest one of a folder.
   void AddGraph(std::string graph_def);
-  // Both write the buffer and block on the disk. The first failed write is permanent: it is logged,
-  // nothing more is written, and every later call returns the same error.
+  // Both write the buffer and block on the disk. They return the error of the last write until one
+  // succeeds. Flush does not try to write during a pause after a failure, and Close does.
   absl::Status Flush();
   absl::Status Close();
-  const std::string& path() const { return path_; }
+  // Returns the newest file; empty if none could be created yet.
+  std::string path() const;
 
  private:
-  EventWriter(std::string path, std::unique_ptr<WritableFile> file, EventWriterOptions options);
+  EventWriter(FileSystem* files, std::string directory, EventWriterOptions options);
 
   void Add(event::Event event);
+  // Creates a new file with its first event and those of the buffer. Leaves none after an error.
+  absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenFirstFile();
+  // Writes the buffer, into a new file if none is open. Logs the first failure and the first
+  // success after it.
+  absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Does the same unless the buffer is empty or a failure is too recent.
   absl::Status FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunFlusher();
 
-  const std::string path_;
+  FileSystem* const files_;
+  const std::string directory_;
   const EventWriterOptions options_;
-  absl::Mutex mutex_;
-  std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::Mutex mutex_;
+  std::string path_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<WritableFile> file_
+      ABSL_GUARDED_BY(mutex_);  // null before the first and after a failure
   std::string buffer_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // of the last write
+  absl::Time failed_at_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   MonotonicCondVar closed_changed_;  // notified when closed_ becomes true
   std::thread flusher_;

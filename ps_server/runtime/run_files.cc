@@ -133,8 +133,9 @@ absl::Status RunFiles::WriteTrainDir() {
   PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
   PP_RETURN_IF_ERROR(
       WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
-  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(files_, train_dir_->path()));
+  events_ = EventWriter::CreateAtFirstFlush(files_, train_dir_->path());
   if (!graph_def_.empty()) events_->AddGraph(graph_def_);
+  events_->Flush().IgnoreError();  // logged there; training does not need the file
   return absl::OkStatus();
 }
 

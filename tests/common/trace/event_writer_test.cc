@@ -80,16 +80,105 @@ TEST(EventWriter, FlushesByItself) {
     SteadyClock().Sleep(absl::Milliseconds(1));
 }
 
-TEST(EventWriter, ReportsAFailedWriteOnceAndStaysFailed) {
-  MemoryFileSystem files;
-  auto writer = EventWriter::Create(&files, "/d", At(5));
-  ASSERT_TRUE(writer.ok());
-  files.SetFault(FileFault{FileFault::Kind::kDiskFull, 0});
+// A disk that fails while the test says so, and a wall clock that the test sets.
+class FailingEventWriterTest : public ::testing::Test {
+ protected:
+  FailingEventWriterTest() {
+    EXPECT_EQ(files_.MakeDirectory("/d"), absl::OkStatus());
+    options_.flush_interval = absl::InfiniteDuration();
+    options_.now = [this] { return now_; };
+  }
+  void FailCall(int64_t call, FileFault::Kind kind = FileFault::Kind::kDiskFull) {
+    files_.SetFault(FileFault{kind, call});
+  }
+  static std::vector<int64_t> Steps(const std::vector<event::Event>& events) {
+    std::vector<int64_t> steps;
+    for (const event::Event& event : events) steps.push_back(event.step());
+    return steps;
+  }
+
+  MemoryFileSystem files_;
+  EventWriterOptions options_;
+  absl::Time now_ = absl::FromUnixSeconds(5);
+};
+
+TEST_F(FailingEventWriterTest, GoesOnInANewFileAfterAPause) {
+  auto writer = EventWriter::Create(&files_, "/d", options_);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const std::string first = (*writer)->path();
+  FailCall(0);
   (*writer)->AddScalars(1, {{"x", 1.0}});
   EXPECT_TRUE(absl::IsResourceExhausted((*writer)->Flush()));
+  now_ += options_.retry_pause - absl::Seconds(1);
   (*writer)->AddScalars(2, {{"x", 1.0}});
-  EXPECT_TRUE(absl::IsResourceExhausted((*writer)->Close()));
-  EXPECT_EQ(ReadEvents(files, (*writer)->path()).size(), 1);
+  EXPECT_TRUE(absl::IsResourceExhausted((*writer)->Flush()));
+  EXPECT_EQ(files_.calls(), 1) << "no attempt during the pause";
+  now_ += absl::Seconds(1);
+  EXPECT_EQ((*writer)->Flush(), absl::OkStatus());
+  EXPECT_NE((*writer)->path(), first);
+  EXPECT_EQ(ReadEvents(files_, first).size(), 1u);
+  const std::vector<event::Event> events = ReadEvents(files_, (*writer)->path());
+  EXPECT_EQ(events[0].file_version(), "brain.Event:2");
+  EXPECT_EQ(Steps(events), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ((*writer)->Close(), absl::OkStatus());
+}
+
+TEST_F(FailingEventWriterTest, AnIncompleteRecordIsRepeatedInTheNextFile) {
+  auto writer = EventWriter::Create(&files_, "/d", options_);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  FailCall(0, FileFault::Kind::kShortWrite);
+  (*writer)->AddScalars(1, {{"x", 1.0}});
+  EXPECT_FALSE((*writer)->Flush().ok());
+  EXPECT_EQ((*writer)->Close(), absl::OkStatus()) << "Close does not wait for the pause";
+  EXPECT_EQ(Steps(ReadEvents(files_, (*writer)->path())), (std::vector<int64_t>{0, 1}));
+}
+
+TEST_F(FailingEventWriterTest, AFailedAttemptLeavesNoFile) {
+  auto writer = EventWriter::Create(&files_, "/d", options_);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  (*writer)->AddScalars(1, {{"x", 1.0}});
+  FailCall(0);
+  EXPECT_FALSE((*writer)->Flush().ok());
+  for (const int64_t call : {0, 1}) {  // the new file cannot be created, or not written
+    FailCall(call);
+    now_ += options_.retry_pause;
+    EXPECT_FALSE((*writer)->Flush().ok()) << call;
+    EXPECT_EQ(files_.List("/d")->size(), 1u) << call;
+  }
+  now_ -= absl::Hours(1);
+  EXPECT_EQ((*writer)->Flush(), absl::OkStatus())
+      << "a clock that is set back makes no longer pause";
+  EXPECT_EQ(files_.List("/d")->size(), 2u);
+}
+
+TEST_F(FailingEventWriterTest, KeepsABoundedBuffer) {
+  const auto writer = EventWriter::CreateAtFirstFlush(&files_, "/d", options_);
+  FailCall(0);
+  const std::string image(size_t{1} << 19, 'x');
+  for (int64_t step = 1; step <= 5; ++step) writer->AddImage(step, "image", 1, 1, 3, image);
+  EXPECT_EQ(writer->Close(), absl::OkStatus());
+  EXPECT_EQ(Steps(ReadEvents(files_, writer->path())), (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST_F(FailingEventWriterTest, TheFirstFlushCreatesTheFile) {
+  const auto writer = EventWriter::CreateAtFirstFlush(&files_, "/d", options_);
+  EXPECT_EQ(writer->path(), "");
+  EXPECT_TRUE(files_.List("/d")->empty());
+  FailCall(0);
+  writer->AddGraph("graph bytes");
+  EXPECT_FALSE(writer->Flush().ok());
+  now_ += options_.retry_pause;
+  EXPECT_EQ(writer->Flush(), absl::OkStatus());
+  EXPECT_EQ(ReadEvents(files_, writer->path()).at(1).graph_def(), "graph bytes");
+}
+
+TEST_F(FailingEventWriterTest, CreateReportsAFailure) {
+  for (const int64_t call : {1, 2}) {  // the first call looks whether the folder is there
+    FailCall(call);
+    EXPECT_TRUE(absl::IsResourceExhausted(EventWriter::Create(&files_, "/d", options_).status()))
+        << call;
+    EXPECT_TRUE(files_.List("/d")->empty()) << call;
+  }
 }
 
 // The Python reader shares no code with ours.

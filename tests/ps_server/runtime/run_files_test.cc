@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -20,6 +21,7 @@
 #include "common/model/model_layout.h"
 #include "protos/event.pb.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {
@@ -138,6 +140,24 @@ TEST_F(RunFilesTest, EachStartWritesTheNetworkToItsEventFile) {
     EXPECT_EQ(graphs, 1) << entry.path();
   }
   EXPECT_EQ(event_files, 2);
+}
+
+// The last two calls of JobRestored create the event file and write to it.
+TEST(RunFiles, AnEventFileThatCannotBeWrittenDoesNotStopTheJob) {
+  int64_t calls = 0;
+  for (const int64_t from_end : {0, 1, 2}) {
+    MemoryFileSystem files;
+    RunFiles run(&files, 0);
+    ASSERT_EQ(run.OpenTrainDir("/d", "config", "graph"), absl::OkStatus());
+    ASSERT_EQ(run.PersistEpoch(1), absl::OkStatus());
+    files.SetFault(FileFault{FileFault::Kind::kDiskFull, from_end == 0 ? 1000 : calls - from_end});
+    EXPECT_EQ(run.JobRestored(), absl::OkStatus()) << from_end;
+    if (from_end == 0) calls = files.calls();
+    ASSERT_NE(run.events(), nullptr);
+    EXPECT_EQ(run.events()->path().empty(), from_end > 0) << from_end;
+    run.End(std::nullopt);
+    EXPECT_FALSE(run.events()->path().empty()) << "the end tries again";
+  }
 }
 
 TEST_F(RunFilesTest, AServerStoppedDuringRecoveryKeepsTheMappedState) {
