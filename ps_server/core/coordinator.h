@@ -64,6 +64,10 @@ class Coordinator {
   uint64_t last_step() const { return job_.length.last_step(); }
   // Returns whether all steps are applied and the final checkpoint is published.
   bool training_done() const { return phase_ == Phase::kDone; }
+  // Returns whether no step follows, or a drain or a failure ends the job.
+  bool is_ending() const {
+    return draining_ || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
+  }
   // Returns what the step (or the start) waits for, for example "clone 2 of 3 (never seen)", and
   // for how long. Empty and 0 while it has waited for less than 2 s.
   std::string WaitingFor(absl::Duration now) const;

@@ -166,12 +166,15 @@ absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& 
   from_step_.reset();
   counted_ = {manifest.step, manifest.updates};
   LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);
+  return absl::OkStatus();
+}
+
+void Checkpointer::RemoveOld() {
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),
                                absl::Hours(train.keep_checkpoint_every_n_hours())};
   const absl::Status thinned = ApplyRetention(*files_, train_dir_, policy);
   if (!thinned.ok()) LOG(WARNING) << "old checkpoints stay: " << thinned.message();
-  return absl::OkStatus();
 }
 
 void Checkpointer::Abandon(uint64_t epoch, uint64_t step) {

@@ -22,8 +22,8 @@ namespace pushpull {
 // caller sets `marks`, the serialized PushMarks of the version.
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
-// All methods block on the disk. One thread at a time calls FindCheckpoint, Publish and Abandon;
-// Verify may run beside them because it only reads members that never change.
+// All methods block on the disk. One thread at a time calls FindCheckpoint, Publish, RemoveOld and
+// Abandon; Verify may run beside them because it only reads members that never change.
 class Checkpointer {
  public:
   // `job` and `files` must outlive the object. run_id: 32 hex digits. from_step:
@@ -38,10 +38,12 @@ class Checkpointer {
   absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint();
   // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);
-  // Writes the manifest that lists the shards' files, publishes the checkpoint, then removes
-  // old checkpoints by the config's retention rule. A failed removal is only logged.
+  // Writes the manifest that lists the shards' files, and publishes the checkpoint.
   // num_replicas: replicas of the job. ABORTED: another server has taken over train_dir.
   absl::Status Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas);
+  // Removes old checkpoints by the config's retention rule. If there are any, it reads the newest
+  // checkpoint back first, which may take as long as writing it. Logs a failure.
+  void RemoveOld();
   // Removes the pending folder of a checkpoint that will not be published.
   void Abandon(uint64_t epoch, uint64_t step);
 

@@ -222,6 +222,25 @@ void CoordinatorRuntime::CallShard(const coordinator_action::CallShard& order) {
   });
 }
 
+void CoordinatorRuntime::Publish(const coordinator_action::PublishCheckpoint& order,
+                                 uint64_t num_replicas) {
+  const absl::Status published = checkpointer_->Publish(order, num_replicas);
+  if (trace_ != nullptr) trace_->OnPublished(order.step, published);
+  Post(coordinator_event::CheckpointPublished{order.step, published});
+  if (!published.ok()) return;
+  if (order.training_done) return checkpointer_->RemoveOld();
+  absl::MutexLock lock(&mutex_);
+  if (!stop_) file_thread_->Run([this] { RemoveOldUnlessEnding(); });
+}
+
+void CoordinatorRuntime::RemoveOldUnlessEnding() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_ || coordinator_.is_ending()) return;
+  }
+  checkpointer_->RemoveOld();
+}
+
 void CoordinatorRuntime::Log(coordinator_action::Notice notice) {
   if (notice.about_spare) {
     if (!spare_notices_.Allow(clock_->Now())) return;
@@ -276,9 +295,7 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       },
       [&](act::PublishCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         file_thread_->Run([this, a = std::move(a), replicas = coordinator_.num_replicas()] {
-          const absl::Status published = checkpointer_->Publish(a, replicas);
-          if (trace_ != nullptr) trace_->OnPublished(a.step, published);
-          Post(coordinator_event::CheckpointPublished{a.step, published});
+          Publish(a, replicas);
         });
       },
       [&](act::AbandonCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {

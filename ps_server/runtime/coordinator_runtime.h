@@ -119,6 +119,12 @@ class CoordinatorRuntime {
   // Writes the notice to the log, unless there are too many of its kind.
   void Log(coordinator_action::Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
+  // Both run on the file thread. Publish reports the checkpoint and then queues the second, because
+  // no event may wait until the old checkpoints are removed. At the end of a run it calls the
+  // second at once; any other end leaves old checkpoints to the next server.
+  void Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void RemoveOldUnlessEnding() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes all shards refuse workers with the reason, and then tells the listener.
   void EndStopped(const absl::Status& reason);
   // Adds the MAC to each grant.

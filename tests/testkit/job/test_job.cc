@@ -87,7 +87,8 @@ absl::Status TestServer::Start() {
   options.trace = options_.trace;
   const absl::Time deadline = absl::Now() + kPatience;
   for (;;) {
-    auto core = ServerCore::Open(*job_, options, &files_, &clock_);
+    FileSystem* const files = options_.files != nullptr ? options_.files : &files_;
+    auto core = ServerCore::Open(*job_, options, files, &clock_);
     if (core.ok()) {
       absl::MutexLock lock(&core_mutex_);
       core_ = *std::move(core);

@@ -52,6 +52,7 @@ struct TestServerOptions {
   std::optional<uint64_t> from_step = std::nullopt;
   absl::Duration lease = absl::Seconds(10);
   TraceWriter* trace = nullptr;  // must outlive the server
+  FileSystem* files = nullptr;   // of the server; null: the machine's; must outlive the server
 };
 
 config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config);
