@@ -217,6 +217,7 @@ void Coordinator::BeginServing() {
   members_.BeginEpoch();
   steps_.BeginEpoch();
   checkpoints_.BeginEpoch();
+  has_served_ = true;
   recovery_.BeginServing(checkpoints_.durable_step());
   GoOn();
 }

@@ -186,6 +186,7 @@ class Coordinator {
   FanOut polls_;
 
   Phase phase_ = Phase::kRecovering;
+  bool has_served_ = false;  // in any epoch of this process
   bool draining_ = false;
   absl::Duration drain_since_ = absl::ZeroDuration();
   absl::Status stop_reason_;

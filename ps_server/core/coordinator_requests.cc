@@ -210,7 +210,9 @@ void Coordinator::On(const coordinator_event::Drain& event) {
   if (draining_ || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
   draining_ = true;
   drain_since_ = job_.now;
-  if (!IsServing()) return EndDrained();
+  // A process that has not served yet has nothing to save. One that has goes on recovering: when it
+  // serves again it saves the version, unless the limit of the drain ends it before.
+  if (!IsServing() && !has_served_) return EndDrained();
   DecideIfReady();
 }
 

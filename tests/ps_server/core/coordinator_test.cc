@@ -99,6 +99,57 @@ TEST_F(CoordinatorTest, ADrainWithASilentShardEndsAtItsTimeLimit) {
   EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
 }
 
+// The new epoch begins, but its shards have not told their state yet when the drain comes.
+class DrainBetweenEpochsTest : public CoordinatorTest {
+ protected:
+  DrainBetweenEpochsTest() { options_.tasks = 2; }
+  void DrainWhileShardsAreAsked() {
+    StartWithClones();
+    RunStep(1);
+    boot_ids_[1] = 2;
+    held_ = {{7, 1}};
+    silent_ = true;
+    Take<coordinator_action::CallShard>();
+    Pass(absl::Seconds(1));
+    AnswerCalls();  // those that look for restarted shards
+    EXPECT_EQ(coordinator_->epoch(), 8u);
+    Take<coordinator_action::Notice>();
+    Send(coordinator_event::Drain{});
+  }
+  void AnswerCalls() {
+    for (const auto& call : Take<coordinator_action::CallShard>()) {
+      Send(coordinator_event::ShardReplied{call.rpc, ShardAnswer(call)});
+    }
+  }
+};
+
+TEST_F(DrainBetweenEpochsTest, SavesTheVersionWhenTheNextEpochServes) {
+  DrainWhileShardsAreAsked();
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty());
+  silent_ = false;
+  AnswerCalls();
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+  EXPECT_EQ(coordinator_->durable_step(), 1u);
+}
+
+TEST_F(DrainBetweenEpochsTest, SaysAtItsTimeLimitWhatIsNotSaved) {
+  DrainWhileShardsAreAsked();
+  Pass(options_.drain_limit);
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+  const auto notices = Take<coordinator_action::Notice>();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0].text,
+              HasSubstr("without a checkpoint of step 1, the newest is of step 0"));
+  EXPECT_THAT(notices[0].text, HasSubstr("it waited for shard 0 of 2"));
+}
+
+TEST_F(CoordinatorTest, ADrainBeforeTheServerHasServedEndsAtOnce) {
+  silent_ = true;
+  Start();
+  Send(coordinator_event::Drain{});
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+}
+
 TEST_F(CoordinatorTest, ADrainCallIsAnsweredAtOnceAndEndsTheProcess) {
   StartWithClones();
   RunStep(1);
