@@ -102,6 +102,11 @@ StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t
   return header;
 }
 
+void SetFolderIdentity(const StateHeader& from, StateHeader* header) {
+  std::memcpy(header->folder_identity, from.folder_identity, sizeof(header->folder_identity));
+  SetText(Checksum(*header), header->checksum);
+}
+
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected) {
   if (bytes.size() < sizeof(StateHeader)) {
     return absl::StrCat("it is damaged: ", bytes.size(), " bytes are too few for a header");
@@ -127,7 +132,9 @@ std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& e
     return absl::StrCat("it belongs to run ", hex(found.run_id), ", this is run ",
                         hex(expected.run_id));
   }
-  if (HeaderText(found.folder_identity) != HeaderText(expected.folder_identity)) {
+  // A task may have made the file before its train_dir was there; then the run decides.
+  const std::string folder = HeaderText(found.folder_identity);
+  if (!folder.empty() && folder != HeaderText(expected.folder_identity)) {
     return absl::StrCat("it belongs to the train_dir that was ", HeaderText(found.train_dir),
                         ", and this one, ", HeaderText(expected.train_dir),
                         ", is a copy of that folder or was made anew");

@@ -54,7 +54,7 @@ struct StateHeader {
   int64_t total_bytes;
   char run_id[16];
   char boot_id[40];          // BootId() when the file was made
-  char folder_identity[48];  // StateOwner::folder_identity
+  char folder_identity[48];  // StateOwner::folder_identity; empty: the folder was not there yet
   char train_dir[512];       // StateOwner::train_dir, truncated
   char vectors[128];         // names of slots and EMA: "RMSProp RMSProp_1 ExponentialMovingAverage"
   char layout_signature[64];  // VariableLayout::signature
@@ -99,6 +99,9 @@ struct StateOwner {
 StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t max_metadata_bytes,
                             const VariableLayout& layout, const OptimizerSpec& optimizer);
 
+// Copies the folder's identity, and makes the checksum fit.
+void SetFolderIdentity(const StateHeader& from, StateHeader* header);
+
 // Returns false unless `bytes` begin with an undamaged header of this format version.
 bool ReadStateHeader(absl::string_view bytes, StateHeader* header);
 // Returns the content of a zero-padded text field of a header.
@@ -110,7 +113,7 @@ std::string HeaderText(const char (&field)[kSize]) {
 std::string BootId();
 
 // Returns an empty string if `bytes` begin with a header equivalent to `expected`; otherwise says
-// in words what differs.
+// in words what differs. A header without a folder's identity is equivalent whatever is expected.
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected);
 
 int64_t RecordOffset(const StateHeader& header, int buffer);

@@ -49,7 +49,8 @@ std::string WhyAbandoned(FileSystem& files, const StateFileInfo& info, const Sta
     return "it was written before the machine last started";
   const absl::StatusOr<std::string> identity = files.FolderIdentity(info.train_dir);
   if (absl::IsNotFound(identity.status())) return "its train_dir does not exist any more";
-  if (identity.ok() && *identity != HeaderText(header.folder_identity)) {
+  const std::string stored = HeaderText(header.folder_identity);
+  if (identity.ok() && !stored.empty() && *identity != stored) {
     return "its train_dir has been made anew";
   }
   if (!info.newest_version.has_value()) return "it holds no whole version";

@@ -203,6 +203,7 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
     }
     status = why.ok() ? MapFile(*fd, path_) : why.status();
     if (!status.ok()) close(*fd);
+    if (status.ok()) NoteFolder(header);
   }
   if (!absl::IsUnavailable(status)) return status;
   return absl::UnavailableError(
@@ -210,6 +211,16 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
                    "; the file is untouched and may hold the newest state of this run: start "
                    "again when the cause is gone, or use another --state_dir to go back to the "
                    "last checkpoint"));
+}
+
+void StateMapping::NoteFolder(const StateHeader& header) {
+  StateHeader found;
+  std::memcpy(&found, data_, sizeof(found));
+  if (!HeaderText(found.folder_identity).empty() || HeaderText(header.folder_identity).empty()) {
+    return;
+  }
+  SetFolderIdentity(header, &found);
+  new_header_ = found;
 }
 
 absl::Status StateMapping::MakeFile(const StateHeader& header) {
@@ -246,6 +257,12 @@ absl::Status StateMapping::MapFile(int fd, const std::string& path) {
 }
 
 absl::Status StateMapping::AdoptFile() {
+  if (new_header_.has_value()) {
+    // One call, so that a process that is killed leaves the whole old header or the whole new one.
+    const absl::Status written = WriteAt(fd_, path_, &*new_header_, sizeof(*new_header_), 0);
+    LOG_IF(WARNING, !written.ok()) << written.message();
+    new_header_.reset();
+  }
   if (!is_new_) return absl::OkStatus();
   if (other_fd_ >= 0) {
     std::string aside = absl::StrCat(path_, kAsideSuffix);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,7 +63,8 @@ class StateMapping {
   void Discard(char* readers, int64_t size_bytes);
 
   // Gives a new file its final name. A file that had the name is renamed beside it, which is
-  // logged. Does nothing if the file was taken over or the memory is anonymous. After an error the
+  // logged. A file that was taken over without the identity of its train_dir gets that. Does
+  // nothing otherwise, or if the memory is anonymous. After an error the
   // contents are safe in <name>.new, but the next process does not find them; AdoptFile may be
   // called again. FAILED_PRECONDITION: it will fail again until somebody removes the cause.
   absl::Status AdoptFile();
@@ -78,6 +80,8 @@ class StateMapping {
   absl::Status TakeOverFile(const StateHeader& header);
   // Makes and maps an empty <name>.new. Sets fd_ unless it returns an error.
   absl::Status MakeFile(const StateHeader& header);
+  // Has AdoptFile write the folder's identity of `header` into a mapped file that has none.
+  void NoteFolder(const StateHeader& header);
   absl::Status MapFile(int fd, const std::string& path);
   absl::Status MapAnonymous(const StateHeader& header);
   std::string NewPath() const { return path_ + ".new"; }
@@ -90,6 +94,7 @@ class StateMapping {
   int fd_ = -1;          // of the mapped file; -1 for anonymous memory
   int other_fd_ = -1;    // of a file that has the name but does not fit; keeps that file locked
   bool is_new_ = false;  // the mapped file is still called NewPath()
+  std::optional<StateHeader> new_header_;  // what AdoptFile writes into a file that was taken over
   char* data_ = nullptr;
   std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by TakePiece
   std::vector<char*> discarded_;                   // pieces that the next Detach may reuse

@@ -279,6 +279,31 @@ TEST_F(StateFileTest, ACopiedTrainDirDoesNotUseTheStateOfTheOriginal) {
   EXPECT_THAT(store->fresh_reason(), HasSubstr("belongs to the train_dir that was /runs/original"));
 }
 
+// A task on another machine may have started before its train_dir was visible there.
+TEST_F(StateFileTest, AFileMadeBeforeItsTrainDirBelongsToTheRunAndIsBoundToTheFolder) {
+  VariableStoreOptions early = dir_.options();
+  early.owner.folder_identity = "";
+  FillVersion(Open(early).get(), 1, 1, "");
+  VariableStoreOptions later = early;
+  later.owner.folder_identity = "inode 17 of 5.5";
+  const std::string before = Read().substr(0, sizeof(StateHeader));
+  EXPECT_EQ(Open(later)->newest(), 1u);
+  EXPECT_EQ(Read().substr(0, sizeof(StateHeader)), before) << "nothing changes before a restore";
+  {
+    const auto store = Open(later);
+    ASSERT_EQ(store->newest(), 1u);
+    ASSERT_TRUE(store->AdoptFile().ok());
+    EXPECT_TRUE(ApplyVersion(store.get(), 1, "two"));
+  }
+  EXPECT_EQ(Open(later)->newest(), 2u);
+  VariableStoreOptions copy = later;
+  copy.owner.folder_identity = "inode 18 of 6.5";
+  EXPECT_FALSE(Open(copy)->newest().has_value());
+  VariableStoreOptions other = early;
+  other.owner.run_id = std::string(16, 'x');
+  EXPECT_FALSE(Open(other)->newest().has_value());
+}
+
 // A folder that cannot be accessed may hold state, so ignoring the error could lose steps.
 TEST_F(StateFileTest, AFolderThatCannotBeAccessedIsAnError) {
   const std::string loop = dir_.path() + "/loop";

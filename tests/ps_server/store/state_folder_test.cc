@@ -96,6 +96,17 @@ TEST_F(StateFolderTest, ClassifiesEachFileByItsUse) {
   EXPECT_EQ(files.at("stranger").use, Use::kUnknown);
 }
 
+TEST_F(StateFolderTest, AFileMadeBeforeItsTrainDirMayBeResumed) {
+  VariableStoreOptions options = dir_.options();
+  options.owner.train_dir = folders_.path();
+  options.owner.folder_identity = "";
+  auto store = VariableStore::Open(options, layout_, optimizer_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  FillVersion(store->get(), 3, 1, "");
+  store->reset();
+  EXPECT_EQ(List().at(FileNameOf(dir_.file())).use, Use::kResumable);
+}
+
 TEST_F(StateFolderTest, CleanRemovesOnlyAbandonedAndNamedFiles) {
   const auto running = OpenStore("running", "a");
   OpenStore("killed", "b");
