@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the layers of the tree: which folders may include which, and which files may use gRPC, flags and clocks.
+# Checks the layers of the tree: which folders may include which, which files may use gRPC, flags and clocks, and that
+# errors keep their payloads.
 # usage: scripts/check_layers.sh [ROOT]      exit code 1 and one line per violation: FILE:LINE: why
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
@@ -136,6 +137,16 @@ forbid "the wall clock is not for timing: use common/base/clock.h or Deadline" \
   'absl::Now([^[:alnum:]_]|$)|system_clock|ToChronoTime|CLOCK_REALTIME|(^|[^[:alnum:]_])(gettimeofday|time)\((NULL|nullptr|&)' "${outside[@]}"
 # In Debian's build of Abseil, absl::string_view is not std::string_view.
 forbid "use absl::string_view" 'std::string_view' "${found[@]}"
+# A status that is made from the code of another loses its payloads, such as the mark that the error may pass.
+outside=()
+for file in "${found[@]}"; do
+  case "$file" in
+    common/base/passing_error.cc | worker/cli/device_choice.cc) ;; # errors of GPUs have exit codes of their own
+    *) outside+=("$file") ;;
+  esac
+done
+forbid "use Annotated (common/base/passing_error.h), which keeps the payloads of the error" \
+  '(absl::Status( [a-z_]+)?\(|^[[:space:]]+)[][[:alnum:]_.>()*-]*(\.|->)code\(\),' "${outside[@]}"
 
 if [ $violations -gt 0 ]; then
   echo "layers: $violations violations"

@@ -24,6 +24,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_reader.h"
@@ -256,9 +257,9 @@ absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::
     std::cout << JsonLine(json) << std::endl;
   }
   if (unread == 0) return absl::OkStatus();
-  return absl::Status(first_error.code(), absl::StrCat(unread, " of ", paths.size(),
-                                                       " images could not be read; the first: ",
-                                                       first_error.message()));
+  return Annotated(first_error,
+                   absl::StrCat(unread, " of ", paths.size(),
+                                " images could not be read; the first: ", first_error.message()));
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {

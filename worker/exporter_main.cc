@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
@@ -134,8 +135,8 @@ absl::Status Run() {
   if (raw_heads) {
     const absl::Status own = CheckOwnHeadsFile(files, HeadsFilePath(output));
     if (!own.ok()) {
-      return absl::Status(own.code(), absl::StrCat("--heads=raw would replace a file: ",
-                                                   own.message(), "; give another --output"));
+      return Annotated(own, absl::StrCat("--heads=raw would replace a file: ", own.message(),
+                                         "; give another --output"));
     }
   }
   const std::string weights = absl::GetFlag(FLAGS_weights);

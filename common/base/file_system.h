@@ -4,7 +4,9 @@
 //
 // Every error names the path and the reason: NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
 // RESOURCE_EXHAUSTED (disk or quota full, too many open files), UNAVAILABLE (the lock is held),
-// UNIMPLEMENTED (the file system cannot do this), INTERNAL (I/O error).
+// UNIMPLEMENTED (the file system cannot do this), INTERNAL (I/O error). IsPassing (passing_error.h)
+// is true for those that may pass, such as a full disk.
+//
 // FileSystem and ReadableFile are thread-safe; a WritableFile belongs to one thread at a time. An
 // open file stays usable after its name is removed. All calls may block on the disk.
 #ifndef PUSHPULL_COMMON_BASE_FILE_SYSTEM_H_

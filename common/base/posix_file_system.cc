@@ -15,11 +15,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/file_system.h"
+#include "common/base/passing_error.h"
 
 namespace pushpull {
 namespace {
 
-absl::Status ErrnoToStatus(int error, absl::string_view what, absl::string_view path) {
+absl::Status StatusOfErrno(int error, absl::string_view what, absl::string_view path) {
   const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
   switch (error) {
     case ENOENT:
@@ -50,6 +51,11 @@ absl::Status ErrnoToStatus(int error, absl::string_view what, absl::string_view 
     default:
       return absl::InternalError(message);
   }
+}
+
+absl::Status ErrnoToStatus(int error, absl::string_view what, absl::string_view path) {
+  const absl::Status status = StatusOfErrno(error, what, path);
+  return IsPassingErrno(error) ? MarkPassing(status) : status;
 }
 
 class PosixWritableFile final : public WritableFile {

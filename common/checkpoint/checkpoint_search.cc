@@ -11,6 +11,7 @@
 #include "glog/logging.h"
 
 #include "common/base/clock.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
@@ -27,8 +28,8 @@ auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> declty
     auto result = read();
     if (!IsReadFailure(result.status())) return result;
     if (attempt >= request.read_attempts) {
-      return absl::Status(result.status().code(),
-                          absl::StrCat(result.status().message(), " (tried ", attempt, " times)"));
+      return Annotated(result.status(),
+                       absl::StrCat(result.status().message(), " (tried ", attempt, " times)"));
     }
     LOG(WARNING) << result.status().message() << "; trying again";
     SteadyClock().Sleep(request.read_pause);
@@ -38,8 +39,8 @@ auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> declty
 // Adds to a read failure what it means for recovery and what to do about it.
 absl::Status CannotRecover(const absl::Status& status, const std::string& directory,
                            uint64_t step) {
-  return absl::Status(
-      status.code(),
+  return Annotated(
+      status,
       absl::StrCat(JoinPath(directory, CheckpointName(step)),
                    " cannot be read, and it may be the newest good checkpoint; repair the disk or "
                    "its mount, or move this folder away to go on without it: ",

@@ -8,6 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/base/passing_error.h"
+
 namespace pushpull {
 namespace {
 
@@ -21,6 +23,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   int code = 0;
   if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &code))
     return static_cast<ExitCode>(code);
+  if (IsPassing(status)) return kExitPeerLost;
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
       return kExitMissingInput;

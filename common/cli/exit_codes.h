@@ -17,13 +17,14 @@ enum ExitCode : int {
   kExitInternal = 70,      // a bug, or a machine that cannot run the program
   kExitEvicted = 77,       // an operator has evicted this clone from the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
-  kExitPeerLost = 200,     // a peer, or what it should have written, was not there in time
+  kExitPeerLost = 200,     // a peer, a file or a disk could not be used now; later they may be
   kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed
 };
 
-// Returns the code attached by WithExitCode. Without one, the status code decides: OK 0; NOT_FOUND
-// 66; INTERNAL and UNKNOWN 70; CANCELLED 143; UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED 200; all
-// others 65.
+// Returns the code attached by WithExitCode. If there is none, an error that may pass
+// (common/base/passing_error.h) gives 200, and for other statuses the status code decides: OK 0;
+// NOT_FOUND 66; INTERNAL and UNKNOWN 70; CANCELLED 143; UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED
+// 200; all others 65.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // Returns `status` with an exit code attached, for errors whose status code would give the wrong

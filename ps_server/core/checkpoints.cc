@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
+
 namespace pushpull {
 namespace {
 
@@ -133,9 +135,8 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   // A checkpoint that began before the last step does not count as a failure of the last one.
   if (!is_last_ || step_ != job_.version) return followup::None{};
   if (++last_failures_ < kMaxLastFailures) return followup::None{};
-  return followup::LastCheckpointFailed{absl::Status(
-      status.code(),
-      absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};
+  return followup::LastCheckpointFailed{Annotated(
+      status, absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};
 }
 
 void Checkpoints::Abandon() {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/core/protocol_error.h"
 
@@ -131,8 +132,8 @@ void Coordinator::OnShardFailure(FanOut* fan_out, uint32_t shard, const absl::St
   if (failure == Recovery::Failure::kRepeat || fan_out == &polls_) {
     return fan_out->SetFailed(shard, status, job_.now);
   }
-  const absl::Status reason(status.code(), absl::StrFormat("shard %d of %d: %s", shard,
-                                                           options_.tasks, status.message()));
+  const absl::Status reason = Annotated(
+      status, absl::StrFormat("shard %d of %d: %s", shard, options_.tasks, status.message()));
   if (fan_out == &snapshots_) {
     snapshots_.Stop();
     const bool gone = GetErrorDetail(status).kind() == ps::ErrorDetail::VERSION_GONE;

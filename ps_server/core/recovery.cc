@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/core/restore_point.h"
 
@@ -75,8 +76,8 @@ void Recovery::PersistIfDue() {
 Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& event) {
   if (phase_ != Phase::kPersistingEpoch || event.epoch != next_epoch_) return followup::None{};
   if (!event.status.ok()) {
-    return followup::Stop{absl::Status(
-        event.status.code(),
+    return followup::Stop{Annotated(
+        event.status,
         absl::StrFormat("epoch %d could not begin: %s", event.epoch, event.status.message()))};
   }
   phase_ = Phase::kFindingCheckpoint;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "common/base/batch_division.h"
+#include "common/base/passing_error.h"
 
 namespace pushpull {
 namespace {
@@ -65,8 +66,8 @@ bool Scaling::OnPersisted(const coordinator_event::ReplicasPersisted& event) {
   if (event.num_replicas != persisting_) return false;
   persisting_.reset();
   if (!event.status.ok()) {
-    Refuse(absl::Status(
-        event.status.code(),
+    Refuse(Annotated(
+        event.status,
         absl::StrFormat("the number of replicas, %d, could not be written to disk for certain. "
                         "This server goes on with %d, but the next one may go on with %d: ask "
                         "again. The error was: %s",

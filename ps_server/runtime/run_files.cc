@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
@@ -44,9 +45,8 @@ absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
   persisted_epoch_ = epoch;
   const absl::Status removed = train_dir_->RemovePendingBefore(epoch);
   if (removed.ok()) return removed;
-  return absl::Status(
-      removed.code(),
-      absl::StrCat("what older epochs have not published cannot be removed: ", removed.message()));
+  return Annotated(removed, absl::StrCat("what older epochs have not published cannot be removed: ",
+                                         removed.message()));
 }
 
 absl::Status RunFiles::PersistReplicas(uint32_t num_replicas) {

@@ -79,6 +79,9 @@ expect_caught worker/eval/a.cc '#include "worker/client/x.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/ps_client.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/grpc/client.h"'
 expect_caught worker/evaluator_main.cc '#include "worker/train/x.h"'
+expect_caught common/a.cc '  return absl::Status(info.status().code(), "no");'
+expect_caught ps_server/core/a.cc '  const absl::Status reason(status.code(), "no");'
+expect_caught worker/train/a.cc '      event->status.code(),'
 
 [ $failures -eq 0 ] || exit 1
 echo "all violations were caught"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 
@@ -47,9 +48,11 @@ struct MemoryFileSystem::State {
     switch (fault->kind) {
       case FileFault::Kind::kDiskFull:
       case FileFault::Kind::kShortWrite:
-        return absl::ResourceExhaustedError(absl::StrCat(what, ": no space left (injected)"));
+        return MarkPassing(
+            absl::ResourceExhaustedError(absl::StrCat(what, ": no space left (injected)")));
       case FileFault::Kind::kIoError:
-        return absl::InternalError(absl::StrCat(what, ": input/output error (injected)"));
+        return MarkPassing(
+            absl::InternalError(absl::StrCat(what, ": input/output error (injected)")));
       case FileFault::Kind::kCrash:
         crashed = true;
         return absl::InternalError(absl::StrCat(what, ": crash (injected)"));

@@ -21,6 +21,7 @@
 
 namespace pushpull {
 
+// The errors of the first three kinds may pass (common/base/passing_error.h).
 struct FileFault {
   enum class Kind {
     kDiskFull,    // RESOURCE_EXHAUSTED; a write stores nothing

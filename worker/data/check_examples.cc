@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
+#include "common/base/passing_error.h"
+
 namespace pushpull {
 
 absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
@@ -35,7 +37,7 @@ absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* poo
   for (const auto& [index, status] : first_bad) absl::StrAppend(&message, "\n  ", status.message());
   const int64_t unnamed = num_bad - static_cast<int64_t>(first_bad.size());
   if (unnamed > 0) absl::StrAppend(&message, "\n  and ", unnamed, " more");
-  return absl::Status(first_bad.begin()->second.code(), message);
+  return Annotated(first_bad.begin()->second, message);
 }
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/image_sources.h"
@@ -129,8 +130,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadData(const IdxFile& idx, StoppedFn stop
 template <typename T>
 absl::Status Both(const absl::StatusOr<T>& images, const absl::StatusOr<T>& labels) {
   if (!images.ok() && !labels.ok()) {
-    return absl::Status(images.status().code(),
-                        absl::StrCat(images.status().message(), "\n", labels.status().message()));
+    return Annotated(images.status(),
+                     absl::StrCat(images.status().message(), "\n", labels.status().message()));
   }
   return images.ok() ? labels.status() : images.status();
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
@@ -145,16 +146,15 @@ absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool, Stoppe
     status = got;
   });
   if (num_bad <= 1) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), " (and ", num_bad - 1,
-                                                  " more of ", cache.size(), " images)"));
+  return Annotated(status, absl::StrCat(status.message(), " (and ", num_bad - 1, " more of ",
+                                        cache.size(), " images)"));
 }
 
 absl::Status WithAdvice(const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat(status.message(),
-                   "; start the worker again, which checks the cache and builds it anew"));
+  return Annotated(
+      status, absl::StrCat(status.message(),
+                           "; start the worker again, which checks the cache and builds it anew"));
 }
 
 // Does the work of one PrepareImageCache call.

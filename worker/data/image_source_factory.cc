@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/file_system.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "worker/data/image_sources.h"
 #include "worker/data/label_map.h"
@@ -17,8 +18,7 @@ namespace {
 // Adds the name of a field of the reader to an error.
 absl::Status InField(const ImageSourceOptions& options, absl::string_view field,
                      const absl::Status& error) {
-  return absl::Status(error.code(),
-                      absl::StrCat(options.field_name, ".", field, ": ", error.message()));
+  return Annotated(error, absl::StrCat(options.field_name, ".", field, ": ", error.message()));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/record_io.h"
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
@@ -21,8 +22,8 @@ constexpr int kMaxLogged = 20;
 // Adds the record's number to the message of a RecordReader, which begins with the path.
 // OUT_OF_RANGE becomes DATA_LOSS.
 absl::Status RecordError(int64_t record, const absl::Status& status) {
-  const auto code = absl::IsOutOfRange(status) ? absl::StatusCode::kDataLoss : status.code();
-  return absl::Status(code, absl::StrCat("record ", record, " of ", status.message()));
+  const std::string message = absl::StrCat("record ", record, " of ", status.message());
+  return absl::IsOutOfRange(status) ? absl::DataLossError(message) : Annotated(status, message);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -90,8 +91,7 @@ absl::StatusOr<std::vector<std::vector<DetectedBox>>> ReadCocoResults(FileSystem
   for (size_t i = 0; i < results.size(); ++i) {
     const absl::Status status = ReadResult(results[i], num_classes, &images);
     if (!status.ok()) {
-      return absl::Status(status.code(),
-                          absl::StrCat(path, ", result ", i, ": ", status.message()));
+      return Annotated(status, absl::StrCat(path, ", result ", i, ": ", status.message()));
     }
   }
   return images;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/hmac.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/wire/security/private_file.h"
 
@@ -57,8 +58,8 @@ absl::StatusOr<std::shared_ptr<const PeerSecret>> PeerSecret::Read(const std::st
   absl::StatusOr<std::shared_ptr<const PeerSecret>> secret =
       text.ok() ? Create(*text) : text.status();
   if (secret.ok()) return secret;
-  return absl::Status(secret.status().code(),
-                      absl::StrCat("the ps tasks' secret ", path, ": ", secret.status().message()));
+  return Annotated(secret.status(),
+                   absl::StrCat("the ps tasks' secret ", path, ": ", secret.status().message()));
 }
 
 absl::StatusOr<std::shared_ptr<const PeerSecret>> PeerSecret::ReadOrMake(FileSystem& files,

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/wire/security/certificate.h"
 #include "common/wire/security/private_file.h"
@@ -25,7 +26,7 @@ namespace {
 
 absl::Status InFile(absl::string_view what, const std::string& path, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(what, " ", path, ": ", status.message()));
+  return Annotated(status, absl::StrCat(what, " ", path, ": ", status.message()));
 }
 
 struct FreeKey {

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
@@ -197,7 +198,25 @@ TEST(PosixFileSystem, ReportsAFullDisk) {
   ASSERT_TRUE(file.ok()) << file.status();
   const absl::Status status = (*file)->Append("x");
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(IsPassing(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/dev/full"));
+}
+
+TEST(PosixFileSystem, AWrongPathDoesNotPass) {
+  PosixFileSystem files;
+  const auto open = [&](const std::string& path) {
+    return files.OpenForWrite(path, FileSystem::WriteMode::kTruncate).status();
+  };
+  const absl::Status folder = open(testing::TempDir());
+  EXPECT_TRUE(absl::IsAlreadyExists(folder)) << folder;
+  EXPECT_FALSE(IsPassing(folder)) << folder;
+  const absl::Status missing = open("/none/file");
+  EXPECT_TRUE(absl::IsNotFound(missing)) << missing;
+  EXPECT_FALSE(IsPassing(missing)) << missing;
+  if (geteuid() == 0) return;  // root may write to any folder
+  const absl::Status forbidden = open("/forbidden");
+  EXPECT_TRUE(absl::IsPermissionDenied(forbidden)) << forbidden;
+  EXPECT_FALSE(IsPassing(forbidden)) << forbidden;
 }
 
 TEST(PosixFileSystem, SaysWhatToDoWhenTooManyFilesAreOpen) {
@@ -210,6 +229,7 @@ TEST(PosixFileSystem, SaysWhatToDoWhenTooManyFilesAreOpen) {
   const absl::Status status = files.OpenForRead("/proc/self/stat").status();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(IsPassing(status)) << "another process may hold them: " << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("ulimit -n"));
 }
 

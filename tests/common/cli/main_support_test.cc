@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/cli/cpu_check.h"
 #include "common/cli/exit_codes.h"
 
@@ -93,6 +94,17 @@ TEST(ExitCodesTest, StatusesMapToTheDocumentedExitCodes) {
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("x")), 200);
   EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), 200);
   EXPECT_EQ(ExitCodeOf(WithExitCode(absl::CancelledError("x"), kExitBadInput)), 65);
+}
+
+TEST(ExitCodesTest, ErrorsThatMayPassGive200) {
+  EXPECT_EQ(ExitCodeOf(absl::ResourceExhaustedError("x")), 65);
+  for (const absl::Status& status : {absl::InternalError("x"), absl::ResourceExhaustedError("x"),
+                                     absl::PermissionDeniedError("x")}) {
+    const absl::Status marked = MarkPassing(status);
+    EXPECT_EQ(ExitCodeOf(marked), 200) << status;
+    EXPECT_EQ(ExitCodeOf(Annotated(Annotated(marked, "y"), "z")), 200) << status;
+    EXPECT_EQ(ExitCodeOf(WithExitCode(marked, kExitMissingInput)), 66) << "the explicit code wins";
+  }
 }
 
 TEST(CpuCheckTest, TheMachineThatRunsTheTestsQualifies) { EXPECT_EQ(MissingCpuFeature(), nullptr); }
