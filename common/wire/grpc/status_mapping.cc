@@ -1,9 +1,11 @@
 #include "common/wire/grpc/status_mapping.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 #include "protos/parameter_server.pb.h"
 #include "protos/rpc_status.pb.h"
@@ -26,7 +28,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   }
   const auto code = static_cast<grpc::StatusCode>(status.code());
   ps::ErrorDetail detail = GetErrorDetail(status);
-  if (detail.kind() == ps::ErrorDetail::UNKNOWN) return grpc::Status(code, message);
+  if (IsPassing(status)) detail.set_may_pass(true);
+  if (detail.kind() == ps::ErrorDetail::UNKNOWN && !detail.may_pass()) {
+    return grpc::Status(code, message);
+  }
   if (detail.variable().size() > kMaxMessageBytes) detail.clear_variable();
   ps::RpcStatus rich;
   rich.set_code(code);
@@ -48,6 +53,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view contex
       ps::ErrorDetail detail;
       if (any.UnpackTo(&detail)) {
         AttachErrorDetail(detail, &result);
+        if (detail.may_pass()) result = MarkPassing(std::move(result));
         break;
       }
     }

@@ -2,7 +2,8 @@
 //
 // The codes have the same numbers. A ps::ErrorDetail travels where gRPC's rich error model puts it:
 // as the only Any of a google.rpc.Status in "grpc-status-details-bin". Clients in other languages
-// can therefore read it with the libraries they have.
+// can therefore read it with the libraries they have. The mark of an error that may pass
+// (common/base/passing_error.h) travels as a field of it.
 #ifndef PUSHPULL_COMMON_WIRE_GRPC_STATUS_MAPPING_H_
 #define PUSHPULL_COMMON_WIRE_GRPC_STATUS_MAPPING_H_
 

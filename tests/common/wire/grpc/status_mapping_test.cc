@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 
 namespace pushpull {
@@ -29,6 +30,27 @@ TEST(StatusMappingTest, KeepsTheDetail) {
   EXPECT_EQ(back.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(back.message(), "nan");
   EXPECT_EQ(GetErrorDetail(back).SerializeAsString(), detail.SerializeAsString());
+}
+
+TEST(StatusMappingTest, KeepsTheMarkOfAnErrorThatMayPass) {
+  const absl::Status full = MarkPassing(absl::ResourceExhaustedError("no space left"));
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(full), "Restore at a:1");
+  EXPECT_TRUE(IsPassing(back));
+  EXPECT_TRUE(absl::IsResourceExhausted(back));
+  EXPECT_EQ(back.message(), "Restore at a:1: no space left");
+  EXPECT_EQ(GetErrorDetail(back).kind(), ps::ErrorDetail::UNKNOWN);
+  EXPECT_TRUE(IsPassing(FromGrpcStatus(ToGrpcStatus(back), ""))) << "a second hop";
+
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::VERSION_GONE);
+  const absl::Status gone = FromGrpcStatus(ToGrpcStatus(MakeError(detail, "gone")), "");
+  EXPECT_FALSE(IsPassing(gone));
+  const absl::Status marked = FromGrpcStatus(ToGrpcStatus(MarkPassing(gone)), "");
+  EXPECT_TRUE(IsPassing(marked));
+  EXPECT_EQ(GetErrorDetail(marked).kind(), ps::ErrorDetail::VERSION_GONE);
+
+  const absl::Status plain = FromGrpcStatus(ToGrpcStatus(absl::InternalError("a bug")), "");
+  EXPECT_FALSE(IsPassing(plain));
 }
 
 TEST(StatusMappingTest, ToleratesUnknownCodesAndMalformedDetails) {
