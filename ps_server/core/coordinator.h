@@ -155,8 +155,8 @@ class Coordinator {
   bool IsServing() const;
   // Builds an error with the epoch and the version of now.
   absl::Status Error(ps::ErrorDetail::Kind kind, absl::string_view message) const;
-  // Returns the error for workers once stop_reason_ is set: STOPPED, or DRAINING if another server
-  // has taken the job over; the worker finds that server at the same address.
+  // Returns the error for clones once stop_reason_ is set: STOPPED, or DRAINING if another server
+  // goes on with the job; the clone finds that server at the same address.
   absl::Status StoppedError() const;
   // Returns the first that applies of: StoppedError, WRONG_RUN, DRAINING, EPOCH_CHANGED, NOT_READY.
   absl::Status CheckRequest(const std::string& run_id, uint64_t epoch) const;

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "ps_server/core/coordinator.h"
 #include "ps_server/core/protocol_error.h"
+#include "ps_server/core/stop_reason.h"
 
 namespace pushpull {
 namespace {
@@ -28,7 +29,7 @@ absl::Status Coordinator::Error(ps::ErrorDetail::Kind kind, absl::string_view me
 }
 
 absl::Status Coordinator::StoppedError() const {
-  if (absl::IsAborted(stop_reason_)) {
+  if (AnotherServerGoesOn(stop_reason_)) {
     return Error(ps::ErrorDetail::DRAINING,
                  absl::StrFormat("this server ends: %s", stop_reason_.message()));
   }
@@ -119,7 +120,7 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   reply.set_epoch(job_.epoch);
   reply.set_version(job_.version);
   reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(job_.now));
-  if (absl::IsAborted(stop_reason_)) return StoppedError();
+  if (AnotherServerGoesOn(stop_reason_)) return StoppedError();
   if (!stop_reason_.ok()) {
     reply.set_stopped(std::string(stop_reason_.message()));
     return reply;

@@ -11,6 +11,7 @@
 
 #include "common/base/hmac.h"
 #include "common/wire/error_detail.h"
+#include "ps_server/core/stop_reason.h"
 #include "ps_server/runtime/overloaded.h"
 #include "ps_server/runtime/request_limits.h"
 
@@ -255,7 +256,8 @@ void CoordinatorRuntime::Log(coordinator_action::Notice notice) {
 
 void CoordinatorRuntime::EndStopped(const absl::Status& reason) {
   ps::ErrorDetail detail;
-  detail.set_kind(absl::IsAborted(reason) ? ps::ErrorDetail::DRAINING : ps::ErrorDetail::STOPPED);
+  detail.set_kind(AnotherServerGoesOn(reason) ? ps::ErrorDetail::DRAINING
+                                              : ps::ErrorDetail::STOPPED);
   const absl::Status told = MakeError(detail, reason.message());
   for (const auto& peer : peers_) peer->Close(told);
   listener_.ended(reason);

@@ -15,6 +15,7 @@
 #include "common/model/graph_def.h"
 #include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
+#include "ps_server/core/stop_reason.h"
 
 namespace pushpull {
 namespace {
@@ -298,9 +299,8 @@ void ServerCore::DrainJob() {
 void ServerCore::Farewell(const absl::Status& end) {
   const bool drained =
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
-  // Another server has taken over the job (ABORTED), and the clones belong to that server.
-  const bool superseded = absl::IsAborted(end);
-  if (!IsCoordinator() || superseded) return;
+  // Clones and other tasks belong to the server that goes on with the job.
+  if (!IsCoordinator() || AnotherServerGoesOn(end)) return;
   const absl::Duration deadline = clock_->Now() + options_.lease;
   for (;;) {
     const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());

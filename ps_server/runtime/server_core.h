@@ -96,7 +96,8 @@ class ServerCore {
   bool end_wanted() const { return end_wanted_.load(); }
   // Blocks until the live clones and the tasks of other processes know of the end, for about a
   // lease. Clones of a drained job are not waited for, because they continue with the next
-  // server. `end` is what WaitForEnd returned.
+  // server. Returns at once if another server goes on with the job (core/stop_reason.h). `end` is
+  // what WaitForEnd returned.
   void Farewell(const absl::Status& end);
   // Stops the threads and closes the files. Removes the mapped state if a checkpoint that has
   // just been read back is at least as new (core/run_state.h). No call to a handler may be

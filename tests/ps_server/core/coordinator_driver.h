@@ -52,7 +52,7 @@ class CoordinatorTest : public testing::Test {
 
   void Answer(const CoordinatorAction& action, std::deque<CoordinatorEvent>* events) {
     if (const auto* persist = std::get_if<coordinator_action::PersistEpoch>(&action)) {
-      events->push_back(coordinator_event::EpochPersisted{persist->epoch, absl::OkStatus()});
+      events->push_back(coordinator_event::EpochPersisted{persist->epoch, persist_status_});
     } else if (std::holds_alternative<coordinator_action::FindCheckpoint>(action)) {
       events->push_back(coordinator_event::CheckpointFound{checkpoint_});
     } else if (std::holds_alternative<coordinator_action::TakeOver>(action)) {
@@ -213,6 +213,7 @@ class CoordinatorTest : public testing::Test {
   absl::StatusOr<std::optional<FoundCheckpoint>> checkpoint_ = std::optional<FoundCheckpoint>();
   std::string restored_marks_;
   std::optional<std::string> mapped_marks_of_1_;  // if set, the marks that shard 1 holds
+  absl::Status persist_status_;                   // of PersistEpoch
   absl::Status publish_status_;
   absl::Status take_over_status_;
   bool hold_publish_ = false;  // publishing a checkpoint does not complete

@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/ps_server/core/coordinator_driver.h"
 
 namespace pushpull {
@@ -161,6 +162,22 @@ TEST_F(CoordinatorEpochsTest, AMarkThatCannotBeWrittenStopsTheJob) {
   for (int i = 0; i < 3; ++i) Pass(absl::Seconds(5));
   EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
   EXPECT_EQ(Take<coordinator_action::Stopped>().size(), 1u);
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
+}
+
+TEST_F(CoordinatorEpochsTest, ALastCheckpointThatAFullDiskPreventsIsLeftToTheNextServer) {
+  publish_status_ = MarkPassing(absl::ResourceExhaustedError("no space left"));
+  Start();
+  RegisterAll();
+  for (uint64_t step = 1; step <= 3; ++step) RunStep(step);
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(5));
+  EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
+  EXPECT_EQ(KindOf(RegisterWith(0, kImages).status()), ps::ErrorDetail::DRAINING);
+  EXPECT_EQ(KindOf(Heartbeat(0).status()), ps::ErrorDetail::DRAINING);
+  EXPECT_EQ(KindOf(Commit(4, 0).status()), ps::ErrorDetail::DRAINING);
 }
 
 // The server was killed after the last step and before its first checkpoint.

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "ps_server/core/protocol_error.h"
 #include "tests/ps_server/core/coordinator_driver.h"
 #include "tests/ps_server/core/part_driver.h"
@@ -204,6 +205,29 @@ TEST_F(RecoveryTest, ATrainDirThatCannotBeWrittenStopsTheJob) {
   ASSERT_EQ(stopped.size(), 1u);
   EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("no space left"));
   EXPECT_TRUE(Take<coordinator_action::Serving>().empty());
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::STOPPED);
+}
+
+TEST_F(RecoveryTest, ClonesWaitForTheNextServerIfTheErrorMayPass) {
+  take_over_status_ = MarkPassing(absl::ResourceExhaustedError("no space left in /train"));
+  Start();
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
+  EXPECT_EQ(KindOf(Heartbeat(0).status()), ps::ErrorDetail::DRAINING);
+}
+
+TEST_F(RecoveryTest, AnErrorOfAShardKeepsItsMark) {
+  checkpoint_ = FoundCheckpoint{{3, 5}};
+  failing_restores_ = 1;
+  restore_status_ = MarkPassing(absl::InternalError("input/output error"));
+  Start();
+  const auto stopped = Take<coordinator_action::Stopped>();
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("shard 0 of 1"));
+  EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
 }
 
 TEST_F(RecoveryTest, AReplacedServerSendsItsClonesToItsSuccessor) {
