@@ -19,6 +19,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_paths.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/train_dir.h"
 
@@ -121,6 +122,7 @@ absl::Status TidyPending(FileSystem& files, const std::string& pending,
   for (const CheckpointFile& file : manifest.files) {
     const std::string path = JoinPath(pending, file.name);
     const absl::StatusOr<FileInfo> info = files.GetInfo(path);
+    if (IsReadFailure(info.status())) return info.status();
     if (!info.ok() || info->is_directory || info->size_bytes != file.size_bytes) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, ": expected a file of ", file.size_bytes, " bytes, got ",

@@ -172,9 +172,13 @@ absl::Status DeclarationPhase::Publish(const DeclaredVariables& declared) {
   order.last_step = job.limits.num_steps;
   PP_RETURN_IF_ERROR(run_files_->PersistEpoch(order.epoch));
   for (int shard = 0; shard < options_.tasks; ++shard) {
-    PP_ASSIGN_OR_RETURN(ps::SnapshotReply file, WriteShard(*files_, options_.train_dir, order.epoch,
-                                                           job, shard, declared.values));
-    order.shards.push_back(std::move(file));
+    absl::StatusOr<ps::SnapshotReply> file =
+        WriteShard(*files_, options_.train_dir, order.epoch, job, shard, declared.values);
+    if (!file.ok()) {
+      AbandonCheckpoint(*files_, options_.train_dir, order.epoch, order.step);
+      return file.status();
+    }
+    order.shards.push_back(*std::move(file));
   }
   Checkpointer checkpointer(&job, files_, options_.train_dir, run_files_->run_id(), std::nullopt);
   return checkpointer.Publish(order, /*num_replicas=*/0);

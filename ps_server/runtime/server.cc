@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/variable_entries.h"
@@ -167,6 +168,7 @@ absl::Status Server::LoadPeerSecret() {
     }
   };
   absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = load();
+  if (IsPassing(secret.status())) return secret.status();
   if (!secret.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat(secret.status().message(),

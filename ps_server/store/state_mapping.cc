@@ -22,6 +22,7 @@
 #include "glog/logging.h"
 
 #include "common/base/file_system.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -105,7 +106,8 @@ constexpr absl::Duration kLockPatience = absl::Milliseconds(200);
 
 // Opens and locks the file at `path`. Returns its descriptor, which the caller must close, or -1 if
 // there is no file (kExisting only). Waits up to kLockPatience for the lock.
-//   FAILED_PRECONDITION: another process holds the lock, or it is no regular file of this user
+//   FAILED_PRECONDITION: another process holds the lock, which may pass (IsPassing), or it is no
+//     regular file of this user
 //   UNAVAILABLE: any other failure
 absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
   const int create = mode == OpenMode::kCreate ? O_CREAT : 0;
@@ -134,9 +136,10 @@ absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
         absl::SleepFor(kPause);
         continue;
       }
-      return absl::FailedPreconditionError(absl::StrCat(
+      // Not UNAVAILABLE, after which the variables would go into anonymous memory.
+      return MarkPassing(absl::FailedPreconditionError(absl::StrCat(
           "state file ", path, " is in use by another ps_server (process ",
-          known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir"));
+          known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir")));
     }
     // The previous holder of the lock may have renamed or unlinked the file before we locked it.
     struct stat named;

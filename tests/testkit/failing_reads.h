@@ -19,7 +19,7 @@ namespace pushpull {
 // Forwards all other operations to `files`, which must outlive it. Not thread-safe.
 class FailingReads final : public FileSystem {
  public:
-  enum class What { kOpen, kRead, kList };
+  enum class What { kOpen, kRead, kList, kGetInfo };
 
   explicit FailingReads(FileSystem* files) : files_(files) {}
 
@@ -46,6 +46,7 @@ class FailingReads final : public FileSystem {
     return files_->List(path);
   }
   absl::StatusOr<FileInfo> GetInfo(const std::string& path) override {
+    PP_RETURN_IF_ERROR(Next(What::kGetInfo, path));
     return files_->GetInfo(path);
   }
   absl::StatusOr<std::string> FolderIdentity(const std::string& path) override {

@@ -24,6 +24,7 @@
 #include "glog/logging.h"
 
 #include "common/base/monotonic_wait.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/config/pipeline_config.h"
 #include "common/wire/error_detail.h"
@@ -197,11 +198,13 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   // PERMISSION_DENIED is kept for evictions: a clone that has no access, for example because its
-  // key file is open to others, must not read as one that an operator has taken out of the job.
+  // key file is open to others, must not read as one that an operator has taken out of the job. An
+  // error that may pass is UNAVAILABLE, after which a program knows that a restart may help.
   int Return(const absl::Status& status) {
     if (!status.ok()) clone_->error = std::string(status.message());
     const bool is_evicted = GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED;
     if (absl::IsPermissionDenied(status) && !is_evicted) return PUSHPULL_FAILED_PRECONDITION;
+    if (IsPassing(status)) return static_cast<int>(absl::StatusCode::kUnavailable);
     return static_cast<int>(status.code());
   }
 

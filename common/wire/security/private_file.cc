@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -33,6 +34,13 @@ class Descriptor {
   const int fd_;
 };
 
+absl::Status CannotBeRead(int error) {
+  const std::string message = absl::StrCat("cannot be read: ", strerror(error));
+  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(strerror(error));
+  if (IsPassingErrno(error)) return MarkPassing(absl::InternalError(message));
+  return absl::PermissionDeniedError(message);
+}
+
 absl::Status CheckMode(const struct stat& info) {
   // Kubernetes mounts a secret as root's file, which the container's user reads through the group.
   const bool roots = info.st_uid == 0 && geteuid() != 0;
@@ -47,22 +55,17 @@ absl::Status CheckMode(const struct stat& info) {
 
 absl::StatusOr<std::string> ReadSecurityFile(const std::string& path, Secrecy secrecy) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) {
-    const std::string why = strerror(errno);
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(why);
-    return absl::PermissionDeniedError(absl::StrCat("cannot be read: ", why));
-  }
+  if (file.get() < 0) return CannotBeRead(errno);
   struct stat info {};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError("is not a regular file");
-  }
+  if (fstat(file.get(), &info) != 0) return CannotBeRead(errno);
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("is not a regular file");
   if (secrecy == Secrecy::kPrivate) PP_RETURN_IF_ERROR(CheckMode(info));
   std::string text(kMaxFileBytes + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
     const ssize_t got = read(file.get(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::PermissionDeniedError(absl::StrCat("reading: ", strerror(errno)));
+    if (got < 0) return CannotBeRead(errno);
     if (got == 0) break;
     size += got;
   }

@@ -15,10 +15,10 @@ enum class Secrecy { kPublic, kPrivate };
 // nor anything from the file.
 //   NOT_FOUND: there is no such file.
 //   PERMISSION_DENIED: the file cannot be read, or `secrecy` is kPrivate and its mode is too open.
-//   A
-//     private file may give no access to "others", and none to the group. The group may read it if
-//     it belongs to root and this process runs as another user, as with a mounted Kubernetes
+//     A private file may give no access to "others", and none to the group. The group may read it
+//     if it belongs to root and this process runs as another user, as with a mounted Kubernetes
 //     secret.
+//   INTERNAL: the file cannot be read now, which may pass (common/base/passing_error.h).
 //   INVALID_ARGUMENT: the file is not a regular file, or larger than 1 MiB.
 absl::StatusOr<std::string> ReadSecurityFile(const std::string& path, Secrecy secrecy);
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
@@ -144,6 +145,7 @@ class CheckpointFaultTest : public ::testing::TestWithParam<FaultCase> {
     const bool crashed = files->crashed();
     files->SetFault(std::nullopt);
     if (!crashed) {
+      EXPECT_TRUE(saved.ok() || IsPassing(saved)) << label << ": " << saved;
       // A single failed call leaves no files behind. If every later call fails too, the cleanup
       // cannot succeed either.
       const Newest expected = saved.ok()      ? Newest::kNew

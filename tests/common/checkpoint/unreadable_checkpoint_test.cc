@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
@@ -75,6 +76,7 @@ TEST_P(ReadFailureTest, ALastingFailureEndsRecoveryInsteadOfFallingBack) {
   files_.Fail(what, ending, status, kForEver);
   const absl::Status end = OpenNewest().status();
   EXPECT_EQ(end.code(), status.code()) << end;
+  EXPECT_EQ(IsPassing(end), IsPassing(status)) << end;
   EXPECT_THAT(std::string(end.message()),
               AllOf(HasSubstr(std::string(status.message())), HasSubstr("(tried 4 times)")));
   EXPECT_EQ(files_.failed(), request_.read_attempts);
@@ -87,7 +89,7 @@ TEST_P(ReadFailureTest, DeletesNothing) {
   EXPECT_EQ(*ListCheckpoints(memory_, "/d"), std::vector<uint64_t>({100, 200}));
 }
 
-absl::Status IoError(const char* what) { return absl::InternalError(what); }
+absl::Status IoError(const char* what) { return MarkPassing(absl::InternalError(what)); }
 
 const Failure kFailures[] = {
     {"ManifestEio", FailingReads::What::kRead, std::string("ckpt-00000200") + kManifest,
@@ -95,7 +97,7 @@ const Failure kFailures[] = {
     {"ManifestEstale", FailingReads::What::kOpen, std::string("ckpt-00000200") + kManifest,
      IoError("open: Stale file handle")},
     {"ShardEmfile", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
-     absl::ResourceExhaustedError("open: Too many open files")},
+     MarkPassing(absl::ResourceExhaustedError("open: Too many open files"))},
     {"ShardEio", FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
      IoError("read: Input/output error")},
     {"ShardEacces", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
@@ -143,6 +145,17 @@ TEST_F(UnreadableCheckpointTest, RetriesARequestedCheckpoint) {
   files_.Fail(FailingReads::What::kOpen, std::string("ckpt-00000100") + kShard,
               absl::ResourceExhaustedError("open: Too many open files"), kForEver);
   EXPECT_TRUE(absl::IsResourceExhausted(OpenCheckpoint(files_, "/d", 100, request_).status()));
+}
+
+TEST_F(UnreadableCheckpointTest, AShardThatCannotBeExaminedNowIsNotMissing) {
+  files_.Fail(FailingReads::What::kGetInfo, kShard, IoError("stat: Input/output error"), 1);
+  const absl::Status unreadable = SaveTestCheckpoint(files_, "/d", layout_, 1, 300, 1);
+  EXPECT_TRUE(absl::IsInternal(unreadable)) << unreadable;
+  EXPECT_TRUE(IsPassing(unreadable)) << unreadable;
+  files_.Fail(FailingReads::What::kGetInfo, kShard, absl::NotFoundError("stat: no such file"), 1);
+  const absl::Status missing = SaveTestCheckpoint(files_, "/d", layout_, 1, 300, 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(missing)) << missing;
+  EXPECT_FALSE(IsPassing(missing)) << missing;
 }
 
 }  // namespace

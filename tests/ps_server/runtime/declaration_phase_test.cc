@@ -14,6 +14,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
@@ -209,8 +210,28 @@ TEST_F(DeclarationPhaseTest, ADiskThatFailsEndsThePhaseWithItsError) {
   const absl::Status declared = Declare(Client().get(), layout_, values_, {});
   EXPECT_TRUE(absl::IsResourceExhausted(declared)) << declared;
   EXPECT_TRUE(absl::IsResourceExhausted(AwaitEnd().status())) << AwaitEnd().status();
+  EXPECT_TRUE(IsPassing(declared)) << declared;
   files_.SetFault(std::nullopt);
   EXPECT_FALSE(ReadDeclared()->has_value());
+}
+
+TEST_F(DeclarationPhaseTest, ACallThatFailsLeavesNoPartOfTheCheckpoint) {
+  bool ended = false;
+  for (int64_t call = 0; !ended; ++call) {
+    ASSERT_TRUE(Open(2).ok());
+    files_.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
+    const absl::Status declared = Declare(Client().get(), layout_, values_, {});
+    EXPECT_EQ(declared.ok(), AwaitEnd().ok()) << declared << AwaitEnd().status();
+    EXPECT_TRUE(declared.ok() || IsPassing(declared)) << "call " << call << ": " << declared;
+    ended = files_.calls() <= call;
+    files_.SetFault(std::nullopt);
+    Kill();
+    const std::vector<std::string> names = *files_.List(kTrainDir);
+    for (const std::string& name : names)
+      EXPECT_NE(name[0], '.') << "call " << call << ": " << name;
+    ASSERT_TRUE(RemoveRecursively(files_, kTrainDir).ok());
+    ASSERT_LT(call, 200);
+  }
 }
 
 TEST_F(DeclarationPhaseTest, TwoClonesDeclareAtOnce) {

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/train_dir.h"
@@ -24,6 +25,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/peer_secret.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {
@@ -339,6 +341,23 @@ TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_THAT(servers_[0]->Status().waiting_for(), HasSubstr("shard 1 of 2 ("));
+}
+
+TEST_F(TwoServersTest, AFullDiskThatPreventsTheSecretMayPass) {
+  const ServerOptions options = OptionsOf(0, 10);
+  int secrets = 0;
+  for (int64_t call = 0;; ++call) {
+    MemoryFileSystem files;
+    files.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
+    const absl::Status status = Server::Create(options, &files, &clock_).status();
+    if (files.calls() <= call) break;
+    // The secret is read from the machine's files, so it is missing even if it could be written.
+    const bool is_missing = absl::StrContains(status.message(), "--peer_secret_file");
+    EXPECT_TRUE(is_missing || IsPassing(status)) << "call " << call << ": " << status;
+    if (!is_missing && absl::StrContains(status.message(), "peer_secret")) ++secrets;
+    ASSERT_LT(call, 100);
+  }
+  EXPECT_GE(secrets, 4) << "create, write, fsync, close and rename";
 }
 
 TEST_F(TwoServersTest, ATaskStopsWaitingForItsCoordinatorInTime) {

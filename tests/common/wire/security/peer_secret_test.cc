@@ -2,6 +2,7 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <functional>
@@ -13,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "protos/parameter_server.grpc.pb.h"
@@ -83,6 +85,20 @@ TEST_F(PeerSecretFileTest, ErrorsNameTheFileButNotTheSecret) {
   EXPECT_EQ(
       (*read)->ProveRequest("Apply", ps::ApplyRequest()),
       (*PeerSecret::Create("long enough for a secret"))->ProveRequest("Apply", ps::ApplyRequest()));
+}
+
+TEST_F(PeerSecretFileTest, AFileThatCannotBeOpenedNowMayPass) {
+  Write("long enough for a secret", 0600);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = PeerSecret::Read(path_).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_TRUE(IsPassing(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
 }
 
 TEST(PeerSecretTest, AProofHoldsForOneMessageOnly) {
