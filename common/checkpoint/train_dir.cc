@@ -52,9 +52,23 @@ std::optional<uint64_t> ParseCheckedLine(const std::string& text) {
   return value;
 }
 
+bool IsTrash(absl::string_view name) { return absl::StartsWith(name, kTrashPrefix); }
+
 }  // namespace
 
 void TrainDir::Sweep() {
+  RemoveLeftovers([](absl::string_view name) {
+    return absl::StartsWith(name, kPendingPrefix) || IsTrash(name);
+  });
+}
+
+void TrainDir::MakeRoom(uint64_t epoch) {
+  const absl::Status removed = RemovePendingBefore(epoch);
+  LOG_IF(WARNING, !removed.ok()) << "leftovers are not removed: " << removed.message();
+  RemoveLeftovers(IsTrash);
+}
+
+void TrainDir::RemoveLeftovers(absl::FunctionRef<bool(absl::string_view)> is_leftover) {
   const absl::StatusOr<std::vector<std::string>> names = files_->List(path_);
   if (!names.ok()) {
     LOG(WARNING) << "leftovers are not removed: " << names.status().message();
@@ -62,8 +76,7 @@ void TrainDir::Sweep() {
   }
   const absl::StatusOr<std::vector<uint64_t>> pinned = ReadPinnedSteps(*files_, path_);
   for (const std::string& name : *names) {
-    if (!absl::StartsWith(name, kPendingPrefix) && !absl::StartsWith(name, kTrashPrefix)) continue;
-    if (KeepsTrashed(name, pinned)) continue;
+    if (!is_leftover(name) || KeepsTrashed(name, pinned)) continue;
     const absl::Status removed = RemoveRecursively(*files_, JoinPath(path_, name));
     LOG(INFO) << "removing " << JoinPath(path_, name) << ", left by an earlier process"
               << (removed.ok() ? "" : absl::StrCat(": ", removed.message()));

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "common/base/file_system.h"
 
@@ -48,11 +50,18 @@ class TrainDir {
   // that the checkpoints found from now on are those that will be there. Call it after WriteEpoch.
   absl::Status RemovePendingBefore(uint64_t epoch);
 
+  // Does as much of RemovePendingBefore as it can, and removes .trash-* as Sweep does. Logs
+  // failures. Call it before anything is written: on a disk that is full, these folders may be what
+  // fills it.
+  void MakeRoom(uint64_t epoch);
+
   // Writes EPOCH and returns when it is on the disk. After an error the file holds the old or the
   // new number.
   absl::Status WriteEpoch(uint64_t epoch);
 
  private:
+  // Removes what is_leftover(name) is true for, except the checkpoints that KeepsTrashed keeps.
+  void RemoveLeftovers(absl::FunctionRef<bool(absl::string_view)> is_leftover);
   // Returns whether Sweep has to keep the folder `name`; gives it its checkpoint's name if it can.
   // pinned: the steps of the checkpoints that an evaluator protects.
   bool KeepsTrashed(const std::string& name,

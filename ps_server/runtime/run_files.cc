@@ -37,6 +37,7 @@ absl::Status RunFiles::PersistEpoch(uint64_t epoch) {
                                            ", expected less than ", epoch,
                                            "; another server has taken the folder over"));
   }
+  train_dir_->MakeRoom(epoch);
   if (run_id_is_new_) {
     PP_RETURN_IF_ERROR(train_dir_->WriteRunId(run_id_));
     run_id_is_new_ = false;

@@ -56,8 +56,9 @@ class RunFiles {
   // of this object's methods.
   void AddShard(VariableStore* store);
 
-  // Writes run_id if train_dir has none, then EPOCH, and syncs both to disk. Then removes the
-  // checkpoints that older epochs have not published; after an error of this, EPOCH is written.
+  // Removes leftovers of earlier servers as far as it can, because they may fill the disk. Writes
+  // run_id if train_dir has none, then EPOCH, and syncs both to disk. Then removes the checkpoints
+  // that older epochs have not published; after an error of this, EPOCH is written.
   // ABORTED: EPOCH already holds this epoch or a later one, so another server has taken the folder
   // over; no file has changed.
   absl::Status PersistEpoch(uint64_t epoch);

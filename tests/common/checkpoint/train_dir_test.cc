@@ -116,6 +116,21 @@ TEST(TrainDir, ANewEpochRemovesWhatOlderOnesHaveNotPublished) {
                                                          "LOCK", "ckpt-00000001"}));
 }
 
+TEST(TrainDir, MakesRoomWithoutTouchingWhatANewerServerWrites) {
+  MemoryFileSystem files;
+  for (const char* folder :
+       {"/d", "/d/.tmp-ckpt-00000009-e2", "/d/.tmp-ckpt-00000004-e3", "/d/.tmp-other",
+        "/d/.trash-ckpt-00000001-5-0", "/d/.trash-.tmp-ckpt-00000003-e1-5-1", "/d/ckpt-00000001"}) {
+    ASSERT_EQ(files.MakeDirectory(folder), absl::OkStatus());
+  }
+  ASSERT_EQ(WriteFileAtomically(files, "/d/.tmp-ckpt-00000009-e2/x", "y"), absl::OkStatus());
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  (*dir)->MakeRoom(3);
+  EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".tmp-ckpt-00000004-e3", ".tmp-other",
+                                                         "LOCK", "ckpt-00000001"}));
+}
+
 TEST(TrainDir, AFrozenServerCannotPublishAfterItsSuccessorHasBegun) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");

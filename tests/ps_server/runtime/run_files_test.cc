@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/record_io.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
@@ -427,6 +428,36 @@ TEST_F(RunFilesTest, ANewEpochRemovesWhatThePreviousServerHasNotPublished) {
   EXPECT_TRUE(std::filesystem::exists(pending)) << "a start may still be refused";
   ASSERT_TRUE(second.PersistEpoch(2).ok());
   EXPECT_FALSE(std::filesystem::exists(pending));
+}
+
+// Fails each call of the start of a server, one at a time, in each way in which a disk fails.
+TEST(RunFilesFaultsTest, ErrorsOfADiskMayPassAndLeftoversAreRemovedFirst) {
+  for (const FileFault::Kind kind :
+       {FileFault::Kind::kDiskFull, FileFault::Kind::kShortWrite, FileFault::Kind::kIoError}) {
+    int epochs = 0;
+    for (int64_t call = 0;; ++call) {
+      MemoryFileSystem files;
+      RunFiles run_files(&files, 0);
+      ASSERT_TRUE(run_files.OpenTrainDir("/train", "config", "").ok());
+      for (const char* name : {"/train/.tmp-ckpt-00000009-e1", "/train/.trash-ckpt-00000004-5-0"}) {
+        ASSERT_TRUE(files.MakeDirectory(name).ok());
+        ASSERT_TRUE(WriteFileAtomically(files, JoinPath(name, "shard"), "bytes").ok());
+      }
+      files.SetFault(FileFault{kind, call});
+      absl::Status status = run_files.PersistEpoch(2);
+      if (absl::StrContains(status.message(), "EPOCH")) {
+        ++epochs;
+        const std::vector<std::string> left = *files.List("/train");
+        for (const std::string& name : left) EXPECT_NE(name[0], '.') << call << ": " << name;
+      }
+      if (status.ok()) status = run_files.PersistReplicas(3);
+      if (status.ok()) status = run_files.JobRestored();
+      EXPECT_TRUE(status.ok() || IsPassing(status)) << "call " << call << ": " << status;
+      if (files.calls() <= call) break;
+      ASSERT_LT(call, 200);
+    }
+    EXPECT_GE(epochs, 4) << "create, write, fsync, close and rename";
+  }
 }
 
 TEST_F(RunFilesTest, AStateFileThatCannotBeRenamedIsRenamedAtTheNextRestore) {
