@@ -35,6 +35,7 @@ void Checkpoints::BeginEpoch() {
 void Checkpoints::BeginLast() {
   is_last_ = true;
   last_failures_ = 0;
+  last_failed_since_.reset();
   retry_at_ = absl::ZeroDuration();
 }
 
@@ -134,7 +135,10 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   Abandon();
   // A checkpoint that began before the last step does not count as a failure of the last one.
   if (!is_last_ || step_ != job_.version) return followup::None{};
-  if (++last_failures_ < kMaxLastFailures) return followup::None{};
+  if (!last_failed_since_.has_value()) last_failed_since_ = job_.now;
+  const bool gives_up = IsPassing(status) ? job_.now - *last_failed_since_ >= options_.disk_patience
+                                          : ++last_failures_ >= kMaxLastFailures;
+  if (!gives_up) return followup::None{};
   return followup::LastCheckpointFailed{Annotated(
       status, absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};
 }

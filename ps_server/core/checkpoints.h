@@ -95,7 +95,8 @@ class Checkpoints {
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone
-  uint32_t last_failures_ = 0;       // failures of the last checkpoint
+  uint32_t last_failures_ = 0;       // failures of the last checkpoint that may not pass
+  std::optional<absl::Duration> last_failed_since_;  // when the last checkpoint failed first
   std::vector<Call> calls_;
 
   // For the status, since the server started.

@@ -254,6 +254,8 @@ std::vector<uint32_t> Coordinator::LateReplicas(absl::Duration now) const {
 }
 
 std::string Coordinator::WaitingFor(absl::Duration now) const {
+  if (!recovery_.obstacle().empty())
+    return absl::StrCat("an error to pass: ", recovery_.obstacle());
   if (calls_.active() && now - calls_.started() >= kWorthTelling) {
     const uint32_t shard = calls_.FirstMissing().value_or(0);
     const absl::Status& failure = calls_.failure(shard);
@@ -267,6 +269,9 @@ std::string Coordinator::WaitingFor(absl::Duration now) const {
 
 double Coordinator::WaitingSeconds(absl::Duration now) const {
   if (WaitingFor(now).empty()) return 0.0;
+  if (!recovery_.obstacle().empty()) {
+    return absl::ToDoubleSeconds(now - recovery_.obstacle_since());
+  }
   return absl::ToDoubleSeconds(now - (calls_.active() ? calls_.started() : steps_.opened()));
 }
 

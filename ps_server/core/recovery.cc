@@ -76,9 +76,9 @@ void Recovery::PersistIfDue() {
 Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& event) {
   if (phase_ != Phase::kPersistingEpoch || event.epoch != next_epoch_) return followup::None{};
   if (!event.status.ok()) {
-    return followup::Stop{Annotated(
+    return RepeatIfPassing(Annotated(
         event.status,
-        absl::StrFormat("epoch %d could not begin: %s", event.epoch, event.status.message()))};
+        absl::StrFormat("epoch %d could not begin: %s", event.epoch, event.status.message())));
   }
   phase_ = Phase::kFindingCheckpoint;
   actions_->push_back(coordinator_action::FindCheckpoint{});
@@ -87,10 +87,20 @@ Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& eve
 
 Followup Recovery::OnCheckpointFound(const coordinator_event::CheckpointFound& event) {
   if (phase_ != Phase::kFindingCheckpoint) return followup::None{};
-  if (!event.checkpoint.ok()) return followup::Stop{event.checkpoint.status()};
+  if (!event.checkpoint.ok()) return RepeatIfPassing(event.checkpoint.status());
   checkpoint_ = *event.checkpoint;
   phase_ = Phase::kQueryingShards;
   return followup::CheckpointFound{checkpoint_};
+}
+
+Followup Recovery::RepeatIfPassing(const absl::Status& status) {
+  if (!IsPassing(status)) return followup::Stop{status};
+  if (obstacle_.empty()) obstacle_since_ = job_.now;
+  if (job_.now - obstacle_since_ >= options_.disk_patience) return followup::Stop{status};
+  obstacle_ = std::string(status.message());
+  // Later epochs are announced by BeginEpoch.
+  if (job_.epoch == 0) Warn(absl::StrCat(obstacle_, "; this is tried again"), actions_);
+  return followup::BeginEpoch{obstacle_};
 }
 
 Followup Recovery::OnReplies(const std::vector<ShardReply>& replies) {
@@ -171,6 +181,7 @@ bool Recovery::OnTookOver() {
 
 void Recovery::BeginServing(uint64_t durable_step) {
   phase_ = Phase::kServing;
+  obstacle_.clear();
   next_poll_ = job_.now + options_.shard_poll;
   epoch_pace_.NoteServing(job_.now);
   std::string from =

@@ -70,6 +70,10 @@ class Recovery {
   // Returns BeginEpoch if the shard has restarted, else None.
   Followup CheckPolledState(uint32_t shard, const ps::ShardStateReply& state) const;
   absl::Duration NextWakeup() const;
+  // Returns the error that the server waits for to pass before it can serve; empty: none.
+  const std::string& obstacle() const { return obstacle_; }
+  // Returns when the obstacle was met first. Valid if there is one.
+  absl::Duration obstacle_since() const { return obstacle_since_; }
   uint64_t rolled_back_steps() const { return rolled_back_steps_; }
   // Returns the version that the shards have restored, or are restoring.
   uint64_t restored_version() const { return restore_.step(); }
@@ -88,6 +92,9 @@ class Recovery {
   Followup OnShardStates(const std::vector<ShardReply>& replies);
   Followup OnRestored(const std::vector<ShardReply>& replies);
   Followup RetryWithoutMemory(const absl::Status& status);
+  // An epoch could not begin. Begins another one, under a new number because the file may hold this
+  // one already, if the error may pass and disk_patience is not over; else stops the job.
+  Followup RepeatIfPassing(const absl::Status& status);
 
   const CoordinatorOptions& options_;
   const JobState& job_;
@@ -103,6 +110,8 @@ class Recovery {
   std::optional<FoundCheckpoint> checkpoint_;  // as found in this epoch
   ps::RestoreRequest restore_;
   uint64_t rolled_back_steps_ = 0;
+  std::string obstacle_;
+  absl::Duration obstacle_since_ = absl::ZeroDuration();
   uint32_t mapped_failures_ = 0;  // failed restores from mapped state in a row
 };
 

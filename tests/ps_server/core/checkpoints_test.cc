@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/ps_server/core/coordinator_driver.h"
 #include "tests/ps_server/core/part_driver.h"
 
@@ -86,6 +87,25 @@ TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {
     EXPECT_EQ(std::holds_alternative<followup::LastCheckpointFailed>(failed), failures == 3);
     job_.now += absl::Seconds(10);
   }
+}
+
+TEST_F(CheckpointsPartTest, AFullDiskMayFailTheLastCheckpointForMinutes) {
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  checkpoints_.BeginLast();
+  const absl::Duration start = job_.now;
+  bool failed = false;
+  while (!failed) {
+    ASSERT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    const Followup followup = Publish(MarkPassing(absl::ResourceExhaustedError("no space left")));
+    failed = std::holds_alternative<followup::LastCheckpointFailed>(followup);
+    EXPECT_EQ(failed, job_.now - start >= options_.disk_patience);
+    if (failed) {
+      EXPECT_TRUE(IsPassing(std::get<followup::LastCheckpointFailed>(followup).reason));
+    }
+    job_.now = checkpoints_.NextWakeup();
+  }
+  EXPECT_LE(job_.now - start, 2 * options_.disk_patience);
 }
 
 TEST_F(CheckpointsPartTest, AVersionThatIsGoneCountsAsAFailureOnlyTheFourthTimeInARow) {

@@ -170,7 +170,9 @@ TEST_F(CoordinatorEpochsTest, ALastCheckpointThatAFullDiskPreventsIsLeftToTheNex
   Start();
   RegisterAll();
   for (uint64_t step = 1; step <= 3; ++step) RunStep(step);
-  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(5));
+  for (int i = 0; i < 4; ++i) Pass(options_.disk_patience / 4 - absl::Seconds(1));
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  for (int i = 0; i < 2; ++i) Pass(absl::Minutes(2));
   EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
   const auto stopped = Take<coordinator_action::Stopped>();
   ASSERT_EQ(stopped.size(), 1u);

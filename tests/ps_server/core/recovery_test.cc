@@ -1,5 +1,6 @@
 #include "ps_server/core/recovery.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -216,6 +217,59 @@ TEST_F(RecoveryTest, ClonesWaitForTheNextServerIfTheErrorMayPass) {
   EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
   EXPECT_EQ(KindOf(Heartbeat(0).status()), ps::ErrorDetail::DRAINING);
+}
+
+TEST_F(RecoveryTest, WaitsForADiskThatIsFull) {
+  persist_status_ = MarkPassing(absl::ResourceExhaustedError("no space left in /train"));
+  Start();
+  Pass(absl::Seconds(30));
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::NOT_READY);
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("no space left in /train"));
+  EXPECT_EQ(coordinator_->Status(now_).waiting_seconds(), 30);
+  std::vector<uint64_t> epochs;
+  for (const auto& persist : Take<coordinator_action::PersistEpoch>()) {
+    EXPECT_TRUE(epochs.empty() || persist.epoch > epochs.back())
+        << "the file may hold the number that could not be written for certain";
+    epochs.push_back(persist.epoch);
+  }
+  EXPECT_GE(epochs.size(), 3u);
+  persist_status_ = absl::OkStatus();
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Take<coordinator_action::Serving>().at(0).epoch, epochs.back() + 1);
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+}
+
+TEST_F(RecoveryTest, StopsIfTheDiskStaysFull) {
+  for (const bool is_checkpoint : {false, true}) {
+    const absl::Status full = MarkPassing(absl::ResourceExhaustedError("no space left"));
+    if (is_checkpoint) {
+      persist_status_ = absl::OkStatus();
+      checkpoint_ = full;
+    } else {
+      persist_status_ = full;
+    }
+    Start();
+    const absl::Duration start = now_;
+    std::vector<coordinator_action::Stopped> stopped;
+    while (stopped.empty() && now_ < start + absl::Hours(1)) {
+      now_ = std::max(now_, coordinator_->NextWakeup());
+      Send(coordinator_event::Tick{});
+      stopped = Take<coordinator_action::Stopped>();
+    }
+    ASSERT_EQ(stopped.size(), 1u);
+    EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
+    EXPECT_GE(now_ - start, options_.disk_patience);
+    EXPECT_LE(now_ - start, options_.disk_patience + absl::Seconds(10)) << "the longest pause";
+    EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
+  }
+}
+
+TEST_F(RecoveryTest, AnEpochThatCannotBeWrittenForAnotherReasonStopsTheJob) {
+  persist_status_ = absl::PermissionDeniedError("/train/EPOCH: permission denied");
+  Start();
+  EXPECT_EQ(Take<coordinator_action::Stopped>().size(), 1u);
+  EXPECT_EQ(Take<coordinator_action::PersistEpoch>().size(), 1u);
 }
 
 TEST_F(RecoveryTest, AnErrorOfAShardKeepsItsMark) {

@@ -86,7 +86,7 @@ struct SimConfig {
   // Per publication: the server freezes before it publishes a checkpoint, another server replaces
   // it on the other machine, and then the frozen server publishes after all.
   double late_publication = 0;
-  double disk_failure = 0;  // Per snapshot and per publication.
+  double disk_failure = 0;  // Per snapshot, publication, and write of an epoch or of a number.
   double save_rate = 0;     // Per second: an operator asks for a checkpoint.
   double evict_rate = 0;    // Per second: an operator evicts a clone, which registers again.
   double scale_rate = 0;    // Per second: an operator changes the number of replicas.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
+#include "common/base/passing_error.h"
 #include "tests/ps_server/simulator/sim_server.h"
 
 namespace pushpull::sim {
@@ -175,12 +176,17 @@ void SimServer::Do(const coordinator_action::PersistEpoch& action) {
   serving_ = false;
   world_->RunOn(&process_, world_->Seconds(0.001, 0.02), [this, action] {
     if (action.epoch <= world_->disk().epoch) world_->Fail("an epoch is used twice");
-    world_->disk().epoch = action.epoch;
-    if (world_->config().remove_pending_first) {
-      std::erase_if(world_->disk().temporary,
-                    [&](const auto& file) { return std::get<0>(file.first) < action.epoch; });
+    const bool fails = world_->Trouble(world_->config().disk_failure);
+    // After an error nobody knows whether the file has the new number.
+    if (!fails || world_->Chance(0.5)) {
+      world_->disk().epoch = action.epoch;
+      if (world_->config().remove_pending_first) {
+        std::erase_if(world_->disk().temporary,
+                      [&](const auto& file) { return std::get<0>(file.first) < action.epoch; });
+      }
     }
-    HandleCoordinator(coordinator_event::EpochPersisted{action.epoch, absl::OkStatus()});
+    HandleCoordinator(coordinator_event::EpochPersisted{
+        action.epoch, fails ? MarkPassing(absl::UnknownError("disk error")) : absl::OkStatus()});
   });
 }
 
