@@ -3,7 +3,9 @@
 // tests/testkit/in_process_ps_client.h calls the handler directly.
 //
 // Thread-safe. Every call blocks until it is answered or its timeout has passed
-// (DEADLINE_EXCEEDED). An error on which a program has to act carries a ps::ErrorDetail
+// (DEADLINE_EXCEEDED). Push and Pull, which transfer as many bytes as the model has, may take
+// longer: there the timeout is that of each wait for the server, and a transfer that goes on,
+// however slowly, is not cut. An error on which a program has to act carries a ps::ErrorDetail
 // (common/wire/error_detail.h). After UNAVAILABLE the server may or may not have done what was
 // asked; every call is safe to repeat with the same arguments.
 #ifndef PUSHPULL_COMMON_WIRE_PS_CLIENT_H_
@@ -35,6 +37,9 @@ class PushStream {
   // keep payload.owner for longer than that, so without an owner the memory must outlive the
   // client. An error only means that the stream broke: call Finish for the reason.
   virtual absl::Status Send(ps::PushChunk header, const Payload& payload) = 0;
+  // Tells the server that no chunk follows, so that it does not wait for another one while the
+  // caller sends something else. Finish does the same.
+  virtual void EndSending() {}
   // Blocks until the server has answered the push.
   virtual absl::StatusOr<ps::PushReply> Finish() = 0;
 };
@@ -65,9 +70,10 @@ class PsClient {
   PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
 
-  // Blocks for at most a second, while there is no connection. `timeout` covers the whole push,
-  // including Finish.
+  // Blocks for at most a second, while there is no connection. `timeout` is the longest time for
+  // which Send waits until the server takes more bytes, and Finish for the answer.
   virtual std::unique_ptr<PushStream> StartPush(absl::Duration timeout) = 0;
+  // `timeout` is the longest wait for the first chunk, and for each chunk after it.
   virtual absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout,
                             PullSink sink) = 0;
 };

@@ -90,7 +90,7 @@ Payload CopyOf(const Payload& payload, bool damage) {
 
 class InProcessPushStream final : public PushStream {
  public:
-  InProcessPushStream(Line* line, absl::Duration timeout) : line_(line), deadline_(timeout) {}
+  InProcessPushStream(Line* line, absl::Duration timeout) : line_(line), timeout_(timeout) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (!status_.ok()) return status_;
@@ -120,7 +120,7 @@ class InProcessPushStream final : public PushStream {
       auto answer = std::make_shared<Answer<ps::PushReply>>();
       const CancelFn cancel = line_->handler()->FinishPush(last_, answer->MakeDone(answer));
       if (fault.drop_reply) continue;
-      result = answer->Wait(deadline_, line_->Context("Push"));
+      result = answer->Wait(Deadline(timeout_), line_->Context("Push"));
       if (absl::IsDeadlineExceeded(result.status()) && cancel) cancel();
     }
     if (fault.drop_reply) return line_->Lost("Push");
@@ -129,7 +129,7 @@ class InProcessPushStream final : public PushStream {
 
  private:
   Line* const line_;
-  const Deadline deadline_;
+  const absl::Duration timeout_;
   absl::Status status_;
   ps::PushChunk last_;
   bool sent_ = false;

@@ -181,8 +181,10 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     }
     header.set_chunk(chunk);
     const absl::Status sent = stream->Send(header, Encoded(gradient, shard, chunk));
-    if (!sent.ok()) break;  // Finish returns the reason
+    if (!sent.ok()) return true;  // Finish returns the reason
   }
+  // The next shard may take longer than the server waits for another chunk of this one.
+  stream->EndSending();
   return true;
 }
 

@@ -26,8 +26,9 @@
 namespace pushpull {
 
 struct GradientPusherOptions {
-  absl::Duration rpc_timeout = absl::Seconds(60);  // of one stream, in one attempt
-  const GradientCodec* codec = &Float32Codec();    // on the wire
+  // The longest wait for a server to take more bytes, or to answer.
+  absl::Duration rpc_timeout = absl::Seconds(60);
+  const GradientCodec* codec = &Float32Codec();  // on the wire
   // If not null, gets a span per contribution, from its first bytes to the last answer.
   TraceRow* row = nullptr;
   // The elements that are moving statistics, in rising order. Only error feedback uses them.
@@ -59,9 +60,9 @@ class GradientPusher {
 
   // Says that the whole gradient is final, and what to commit. Never blocks.
   void Commit(const ps::CommitInfo& commit);
-  // Blocks until every shard has answered or one has failed, at most rpc_timeout after the last
-  // stream was started. Returns the reply of shard 0, or the first error; UNAVAILABLE also if a
-  // shard did not get all chunks. The gradient may be overwritten afterwards.
+  // Blocks until every shard has answered or one has failed: as long as the shards take bytes, and
+  // at most rpc_timeout for each answer. Returns the reply of shard 0, or the first error;
+  // UNAVAILABLE also if a shard did not get all chunks. The gradient may be overwritten afterwards.
   absl::StatusOr<ps::PushReply> Await();
 
   // Sends the last contribution again from the start, and blocks like Await. For use after Await

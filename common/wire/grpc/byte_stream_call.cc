@@ -7,20 +7,28 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 namespace pushpull {
+namespace {
+
+gpr_timespec DeadlineIn(absl::Duration timeout) {
+  const absl::Duration bounded = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(bounded), GPR_TIMESPAN));
+}
+
+}  // namespace
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
-  const absl::Duration bounded = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24));
-  context->set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                   gpr_time_from_nanos(absl::ToInt64Nanoseconds(bounded), GPR_TIMESPAN)));
+  context->set_deadline(DeadlineIn(timeout));
 }
 
 ByteStreamCall::ByteStreamCall(grpc::GenericStub* stub, const std::string& method,
-                               absl::Duration timeout) {
-  SetDeadline(timeout, &context_);
+                               absl::Duration timeout)
+    : timeout_(timeout) {
+  SetDeadline(absl::InfiniteDuration(), &context_);
   context_.set_initial_metadata_corked(true);
   stream_ = stub->PrepareCall(&context_, method, &queue_);
   stream_->StartCall(nullptr);
@@ -45,10 +53,19 @@ void* ByteStreamCall::Begin(Operation operation) {
 }
 
 bool ByteStreamCall::Wait(Operation operation) {
+  const gpr_timespec deadline = DeadlineIn(timeout_);
   while (pending_[operation]) {
     void* tag;
     bool ok;
-    CHECK(queue_.Next(&tag, &ok));
+    // A cancelled call ends its operations at once, so the wait for them needs no deadline.
+    const grpc::CompletionQueue::NextStatus next =
+        queue_.AsyncNext(&tag, &ok, expired_ ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : deadline);
+    if (next == grpc::CompletionQueue::TIMEOUT) {
+      expired_ = true;
+      Cancel();
+      continue;
+    }
+    CHECK_EQ(next, grpc::CompletionQueue::GOT_EVENT);
     const auto done = reinterpret_cast<intptr_t>(tag);
     pending_[done] = false;
     succeeded_[done] = ok;
@@ -87,6 +104,10 @@ grpc::Status ByteStreamCall::Finish() {
   Wait(kFinish);
   if (pending_[kRead]) Wait(kRead);
   finished_ = true;
+  if (expired_ && status.error_code() == grpc::StatusCode::CANCELLED) {
+    return {grpc::StatusCode::DEADLINE_EXCEEDED,
+            absl::StrCat("nothing was sent or received for ", absl::FormatDuration(timeout_))};
+  }
   return status;
 }
 

@@ -1,6 +1,6 @@
 // One bidirectional gRPC call of raw messages. The call has a private completion queue, and the
-// calling thread polls it: every function that waits does so until its operation is done, at the
-// latest until the deadline of the call.
+// calling thread polls it. The call as a whole may take long, because a large model over a slow
+// network does; what is bounded is each wait for one operation.
 #ifndef PUSHPULL_COMMON_WIRE_GRPC_BYTE_STREAM_CALL_H_
 #define PUSHPULL_COMMON_WIRE_GRPC_BYTE_STREAM_CALL_H_
 
@@ -26,7 +26,8 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 class ByteStreamCall {
  public:
   // method: the full path, such as "/ps.ParameterServer/Push". Nothing is sent before the first
-  // Write. `stub` must outlive the call.
+  // Write. A function that has waited for one operation for `timeout` cancels the call, and Finish
+  // then returns DEADLINE_EXCEEDED. `stub` must outlive the call.
   ByteStreamCall(grpc::GenericStub* stub, const std::string& method, absl::Duration timeout);
   ~ByteStreamCall();
   ByteStreamCall(const ByteStreamCall&) = delete;
@@ -46,8 +47,7 @@ class ByteStreamCall {
   bool WaitRead();
 
   // Half-closes the stream if that has not been done, and waits for the status of the call. Before
-  // that, all messages must have been read or Cancel called; otherwise it may wait until the
-  // deadline.
+  // that, all messages must have been read or Cancel called; otherwise it may wait for `timeout`.
   grpc::Status Finish();
 
   void Cancel() { context_.TryCancel(); }
@@ -58,6 +58,7 @@ class ByteStreamCall {
   void* Begin(Operation operation);
   bool Wait(Operation operation);
 
+  const absl::Duration timeout_;  // of each wait
   grpc::CompletionQueue queue_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
@@ -66,6 +67,7 @@ class ByteStreamCall {
   bool started_ = false;
   bool closed_ = false;
   bool finished_ = false;
+  bool expired_ = false;  // a wait has lasted for timeout_, so the call was cancelled
 };
 
 }  // namespace pushpull

@@ -60,6 +60,8 @@ class GrpcPushStream final : public PushStream {
     return absl::OkStatus();
   }
 
+  void EndSending() override { call_.CloseWrites(); }
+
   absl::StatusOr<ps::PushReply> Finish() override {
     grpc::ByteBuffer buffer;
     call_.CloseWrites();

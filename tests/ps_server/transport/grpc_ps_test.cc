@@ -279,6 +279,35 @@ TEST_P(PsTransportTest, TheDeadlineCancelsAWaitingPullAndPushAtTheHandler) {
   handler_.AwaitCancelledPush();
 }
 
+// A large model over a slow network takes longer than any fixed time. `timeout` bounds each wait
+// for the server, which on a busy machine may be too short; the loops then try a longer one.
+TEST_P(PsTransportTest, ATransferThatGoesOnMayTakeLongerThanTheTimeout) {
+  handler_.weights = MakePayload(3 * kChunkBytes, 1);
+  absl::Status pull = absl::DeadlineExceededError("");
+  for (absl::Duration timeout = absl::Milliseconds(50);
+       absl::IsDeadlineExceeded(pull) && timeout < absl::Seconds(4); timeout *= 2) {
+    PulledBytes pulled;
+    const auto sink = pulled.sink();
+    pull = Pull({}, timeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+      absl::SleepFor(timeout);
+      return sink(header, size_bytes);
+    });
+  }
+  EXPECT_TRUE(pull.ok()) << pull;
+  absl::Status push = absl::DeadlineExceededError("");
+  for (absl::Duration timeout = absl::Milliseconds(50);
+       absl::IsDeadlineExceeded(push) && timeout < absl::Seconds(4); timeout *= 2) {
+    auto stream = client_->StartPush(timeout);
+    for (uint32_t chunk = 0; chunk < 3; ++chunk) {
+      stream->Send(ChunkHeader(chunk), MakePayload(1000, chunk)).IgnoreError();
+      absl::SleepFor(timeout);
+    }
+    stream->EndSending();
+    push = stream->Finish().status();
+  }
+  EXPECT_TRUE(push.ok()) << push;
+}
+
 TEST_P(PsTransportTest, AnAbandonedPushIsHarmless) {
   {
     auto stream = client_->StartPush(kTimeout);

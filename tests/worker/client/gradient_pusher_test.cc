@@ -42,10 +42,20 @@ class Recorder {
     absl::MutexLock lock(&mutex_);
     return chunks_;
   }
+  void NoteEndOfSending() {
+    absl::MutexLock lock(&mutex_);
+    ends_.push_back(static_cast<int>(chunks_.size()));
+  }
+  // Returns how many chunks of all shards had been sent when each stream was ended.
+  std::vector<int> ends() {
+    absl::MutexLock lock(&mutex_);
+    return ends_;
+  }
 
  private:
   absl::Mutex mutex_;
   std::vector<SentChunk> chunks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> ends_ ABSL_GUARDED_BY(mutex_);
 };
 
 class RecordingStream final : public PushStream {
@@ -59,6 +69,7 @@ class RecordingStream final : public PushStream {
                     header.encoding(), std::string(payload.data, payload.size_bytes)});
     return send_status_;
   }
+  void EndSending() override { recorder_->NoteEndOfSending(); }
   absl::StatusOr<ps::PushReply> Finish() override { return reply_; }
 
  private:
@@ -125,6 +136,16 @@ struct Fixture {
   std::vector<std::unique_ptr<RecordingClient>> clients;
   std::unique_ptr<GradientPusher> pusher;
 };
+
+// A server gives up a push whose next chunk does not come for a minute, which the next shard may
+// need.
+TEST(GradientPusherTest, EndsTheStreamOfAShardBeforeItSendsTheNextShard) {
+  Fixture f(/*tasks=*/2);
+  f.pusher->Start(ps::PushKey(), f.gradient, /*commit_with_chunks=*/false);
+  EXPECT_TRUE(f.Finish().ok());
+  const int last = f.sharding.num_chunks(1);
+  EXPECT_EQ(f.recorder.ends(), (std::vector<int>{last, last + f.sharding.num_chunks(0)}));
+}
 
 TEST(GradientPusherTest, SendsFromTheEndWithTheCommitLast) {
   for (const bool commit_with_chunks : {true, false}) {
