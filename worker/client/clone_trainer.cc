@@ -394,10 +394,12 @@ absl::StatusOr<ps::PushReply> CloneTrainer::AwaitPush(const ps::CommitInfo& info
   absl::StatusOr<ps::PushReply> reply;
   bool first = true;
   PP_RETURN_IF_ERROR(AwaitOpenStep([&] {
-    return session_->Retry("the parameter server", [&] {
-      reply = std::exchange(first, false) ? pusher_->Await() : pusher_->Repeat(info);
-      return reply.status();
-    });
+    return session_->Retry([&] { return pusher_->failed_shard(); },
+                           [&] {
+                             reply = std::exchange(first, false) ? pusher_->Await()
+                                                                 : pusher_->Repeat(info);
+                             return reply.status();
+                           });
   }));
   return reply;
 }

@@ -133,7 +133,7 @@ absl::StatusOr<VariableLayout> FetchVariables(PsSession* session) {
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
   absl::StatusOr<ps::JobReply> job;
-  PP_RETURN_IF_ERROR(session->Retry("ps task 0", [&]() -> absl::Status {
+  PP_RETURN_IF_ERROR(session->Retry(0, [&]() -> absl::Status {
     job = session->shards()[0]->GetJob(request, kGetJobTimeout);
     if (!job.ok() || !job->awaits_variables()) return job.status();
     return absl::UnavailableError("the server still awaits the variables of the model");

@@ -108,6 +108,11 @@ absl::StatusOr<ps::PushReply> GradientPusher::Await() {
   return result_;
 }
 
+int GradientPusher::failed_shard() const {
+  absl::MutexLock lock(&mutex_);
+  return failed_shard_;
+}
+
 void GradientPusher::RunThread() {
   for (;;) {
     {
@@ -147,15 +152,20 @@ absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
 }
 
 absl::StatusOr<ps::PushReply> GradientPusher::FinishAll(
-    const std::vector<std::unique_ptr<PushStream>>& streams) const {
+    const std::vector<std::unique_ptr<PushStream>>& streams) {
   absl::StatusOr<ps::PushReply> reply = absl::InternalError("no shard");
   for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
     reply = streams[shard]->Finish();
-    if (!reply.ok()) return reply;
-    if (reply->outcome() == ps::PushReply::INCOMPLETE) {
-      return absl::UnavailableError("the shard misses chunks of the contribution; send it again");
+    if (reply.ok() && reply->outcome() == ps::PushReply::INCOMPLETE) {
+      reply = absl::UnavailableError("the shard misses chunks of the contribution; send it again");
     }
+    if (reply.ok()) continue;
+    absl::MutexLock lock(&mutex_);
+    failed_shard_ = shard;
+    return reply;
   }
+  absl::MutexLock lock(&mutex_);
+  failed_shard_ = 0;
   return reply;
 }
 

@@ -65,6 +65,9 @@ class GradientPusher {
   // UNAVAILABLE also if a shard did not get all chunks. The gradient may be overwritten afterwards.
   absl::StatusOr<ps::PushReply> Await();
 
+  // Returns the shard whose error Await or Repeat returned last; 0 if there was none.
+  int failed_shard() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Sends the last contribution again from the start, and blocks like Await. For use after Await
   // returned an error that leaves the outcome unknown (UNAVAILABLE, DEADLINE_EXCEEDED). Servers
   // ignore the chunks that they have.
@@ -92,8 +95,7 @@ class GradientPusher {
 
   void RunThread();
   absl::StatusOr<ps::PushReply> SendAll();
-  absl::StatusOr<ps::PushReply> FinishAll(
-      const std::vector<std::unique_ptr<PushStream>>& streams) const;
+  absl::StatusOr<ps::PushReply> FinishAll(const std::vector<std::unique_ptr<PushStream>>& streams);
   // SendShard, WaitForElements and WaitForCommit return false or nullopt if the contribution has
   // been abandoned.
   bool SendShard(int shard, PushStream* stream);
@@ -114,11 +116,12 @@ class GradientPusher {
   std::unique_ptr<ErrorFeedback> feedback_;
   bool repeated_ = false;  // Repeat was called since Start; used by the compute thread
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // the sending thread has a contribution
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   absl::StatusOr<ps::PushReply> result_ ABSL_GUARDED_BY(mutex_);
+  int failed_shard_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -21,6 +21,12 @@ namespace {
 // lease.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 
+// A wait is worth a line of the log after kWorthLogging. Its reason is logged again when it
+// changes, at most every kReasonPause, and after kSameReasonPause in any case.
+constexpr absl::Duration kWorthLogging = absl::Seconds(2);
+constexpr absl::Duration kReasonPause = absl::Seconds(10);
+constexpr absl::Duration kSameReasonPause = absl::Minutes(5);
+
 constexpr char kPeerLost[] = "pushpull/peer_lost";
 
 CloneIdentity OrRandom(CloneIdentity identity) {
@@ -28,13 +34,22 @@ CloneIdentity OrRandom(CloneIdentity identity) {
   return identity;
 }
 
-absl::Status PeerLost(absl::string_view peer, absl::Duration silent, absl::Duration deadline,
+// `what`: the server and what it failed to do.
+absl::Status PeerLost(absl::string_view what, absl::Duration silent, absl::Duration deadline,
                       absl::string_view last_error) {
-  absl::Status status = absl::DeadlineExceededError(absl::StrFormat(
-      "%s did not answer for %.0f s (deadline %.0f s)%s%s", peer, absl::ToDoubleSeconds(silent),
-      absl::ToDoubleSeconds(deadline), last_error.empty() ? "" : ": ", last_error));
+  absl::Status status = absl::DeadlineExceededError(
+      absl::StrFormat("%s for %.0f s (deadline %.0f s)%s%s", what, absl::ToDoubleSeconds(silent),
+                      absl::ToDoubleSeconds(deadline), last_error.empty() ? "" : ": ", last_error));
   status.SetPayload(kPeerLost, absl::Cord("1"));
   return status;
+}
+
+absl::Status StoppedByCaller() { return absl::CancelledError("this clone was told to stop"); }
+
+// Says of a server whose last answer was the transient error what it failed to do.
+absl::string_view Failed(const absl::Status& error) {
+  const bool answered = GetErrorDetail(error).kind() != ps::ErrorDetail::UNKNOWN;
+  return answered ? " was not ready" : " did not answer";
 }
 
 }  // namespace
@@ -64,24 +79,25 @@ std::string PsSession::PeerName(int shard) const {
   return absl::StrCat("ps task ", shard, " at ", clients_[shard]->address());
 }
 
-absl::Status PsSession::Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call) {
+absl::Status PsSession::Retry(absl::FunctionRef<int()> shard,
+                              absl::FunctionRef<absl::Status()> call) {
   Backoff backoff({.initial = absl::Milliseconds(50), .maximum = absl::Seconds(1)},
                   options_.jitter_seed + options_.worker_id);
   const absl::Duration start = clock_->Now();
-  absl::Duration last_report = start;
+  Failures failures;
   for (;;) {
-    if (stopped_.load()) return absl::CancelledError("this clone was told to stop");
+    if (stopped_.load()) return StoppedByCaller();
+    const absl::Duration begun = clock_->Now();
     absl::Status status = call();
     if (!IsTransient(status)) return status;
     if (training_done() || !stop_reason().ok()) return status;
-    const absl::Duration silent = clock_->Now() - start;
+    Note(begun, status, &failures);
+    const absl::Duration silent = failures.last - failures.first;
     if (silent >= options_.peer_deadline) {
-      return PeerLost(peer, silent, options_.peer_deadline, status.message());
+      return PeerLost(absl::StrCat(PeerName(shard()), Failed(status)), silent,
+                      options_.peer_deadline, status.message());
     }
-    if (on_wait_ && (clock_->Now() - last_report >= absl::Seconds(1) || last_report == start)) {
-      last_report = clock_->Now();
-      on_wait_(std::string(peer));
-    }
+    NoteWait(shard(), status, failures.last - start);
     clock_->Sleep(std::min(backoff.Next(), options_.peer_deadline - silent));
   }
 }
@@ -96,37 +112,76 @@ void PsSession::NoteServerClock(absl::Duration sent, int64_t server_nanoseconds)
   options_.server_clock->AddSample(sent, clock_->Now(), absl::Nanoseconds(server_nanoseconds));
 }
 
-void PsSession::NoteAnswer(int shard, const absl::Status& status) {
+void PsSession::Note(absl::Duration begun, const absl::Status& status, Failures* failures) const {
+  if (!IsTransient(status)) {
+    *failures = {};
+    return;
+  }
   const absl::Duration now = clock_->Now();
-  absl::MutexLock lock(&mutex_);
-  silent_since_[shard] =
-      IsTransient(status) ? std::min(silent_since_[shard], now) : absl::InfiniteDuration();
+  // After a long pause without calls, during which the server may have been there, or this process
+  // may have been frozen, the count begins again.
+  const bool follows = begun - failures->last <= options_.rpc_timeout;
+  if (failures->first == absl::InfiniteDuration() || !follows) failures->first = now;
+  failures->last = now;
+  failures->error = status;
 }
 
-std::string PsSession::SilentPeer(absl::Duration now) const {
-  for (int shard = 0; shard < static_cast<int>(silent_since_.size()); ++shard) {
-    if (now > silent_since_[shard]) return PeerName(shard);
+void PsSession::NoteWait(int shard, const absl::Status& why, absl::Duration waited) {
+  const absl::Duration now = clock_->Now();
+  const std::string peer = PeerName(shard);
+  bool reports = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    reports = now - last_wait_report_ >= absl::Seconds(1);
+    if (reports) last_wait_report_ = now;
+    const std::string reason = absl::StrCat("waiting for ", peer, ": ", why.message());
+    const absl::Duration pause = reason == last_reason_ ? kSameReasonPause : kReasonPause;
+    if (waited >= kWorthLogging && now - last_reason_at_ >= pause) {
+      LOG(WARNING) << reason;
+      last_reason_ = reason;
+      last_reason_at_ = now;
+    }
   }
-  return "";
+  if (reports && on_wait_) on_wait_(peer);
+}
+
+const PsSession::Failures* PsSession::FindFailures(absl::Duration now, int* shard) const {
+  *shard = 0;
+  if (now > heartbeats_.first) return &heartbeats_;
+  for (const Failures& pulls : pulls_) {
+    if (now > pulls.first) return &pulls;
+    ++*shard;
+  }
+  return nullptr;
 }
 
 absl::Status PsSession::CheckContact() {
-  if (stopped_.load()) return absl::CancelledError("this clone was told to stop");
+  if (stopped_.load()) return StoppedByCaller();
+  const auto lost = [this](std::string what, const Failures& failures) {
+    return PeerLost(what, failures.last - failures.first, options_.peer_deadline,
+                    failures.error.message());
+  };
+  const auto are_too_long = [this](const Failures& failures) {
+    return failures.last - failures.first >= options_.peer_deadline;
+  };
   const absl::Duration now = clock_->Now();
-  std::string waiting;
+  int shard = 0;
+  Failures failures;
   {
     absl::MutexLock lock(&mutex_);
-    for (int shard = 0; shard < static_cast<int>(silent_since_.size()); ++shard) {
-      const absl::Duration silent = now - silent_since_[shard];
-      if (silent >= options_.peer_deadline) {
-        return PeerLost(PeerName(shard), silent, options_.peer_deadline, "");
-      }
+    if (are_too_long(heartbeats_)) {
+      return lost(absl::StrCat(PeerName(0), Failed(heartbeats_.error)), heartbeats_);
     }
-    waiting = SilentPeer(now);
-    if (waiting.empty() || now - last_wait_report_ < absl::Seconds(1)) return absl::OkStatus();
-    last_wait_report_ = now;
+    for (size_t i = 0; i < pulls_.size(); ++i) {
+      if (!are_too_long(pulls_[i])) continue;
+      return lost(absl::StrCat("every pull from ", PeerName(static_cast<int>(i)), " failed"),
+                  pulls_[i]);
+    }
+    const Failures* const found = FindFailures(now, &shard);
+    if (found == nullptr) return absl::OkStatus();
+    failures = *found;
   }
-  if (on_wait_) on_wait_(waiting);
+  NoteWait(shard, failures.error, now - failures.first);
   return absl::OkStatus();
 }
 
@@ -136,7 +191,7 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
   clients_.push_back(factory_(addresses[0]));
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
-  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+  PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     const absl::Duration sent = clock_->Now();
     PP_ASSIGN_OR_RETURN(job_, clients_[0]->GetJob(request, options_.rpc_timeout));
     NoteServerClock(sent, job_.server_nanoseconds());
@@ -161,7 +216,7 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
     clients_.push_back(factory_(addresses.size() == 1 ? job_.addresses(shard) : addresses[shard]));
   }
   absl::MutexLock lock(&mutex_);
-  silent_since_.assign(tasks, absl::InfiniteDuration());
+  pulls_.resize(tasks);
   return absl::OkStatus();
 }
 
@@ -178,7 +233,7 @@ absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
   part.set_peer_name(options_.peer_name);
   absl::StatusOr<ps::DeclareReply> reply =
       clients_[0]->DeclareVariables(part, options_.rpc_timeout);
-  if (on_wait_ && IsTransient(reply.status())) on_wait_(PeerName(0));
+  if (IsTransient(reply.status())) NoteWait(0, reply.status(), kWorthLogging);
   return reply;
 }
 
@@ -186,7 +241,7 @@ absl::StatusOr<bool> PsSession::AwaitsVariables() {
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
   bool awaits = false;
-  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+  PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     PP_ASSIGN_OR_RETURN(const ps::JobReply job, clients_[0]->GetJob(request, options_.rpc_timeout));
     awaits = job.awaits_variables();
     return absl::OkStatus();
@@ -217,7 +272,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   }
   ps::RegisterReply reply;
   const absl::Duration start = clock_->Now();
-  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+  PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
     // Another session holds this worker_id. If its process has ended, its lease runs out soon. If
     // not, the flags are wrong: two workers were started with the same ids.
@@ -259,7 +314,10 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   const absl::Duration sent = clock_->Now();
   const absl::StatusOr<ps::HeartbeatReply> answer = clients_[0]->Heartbeat(request, timeout);
   if (answer.ok()) NoteServerClock(sent, answer->server_nanoseconds());
-  NoteAnswer(0, answer.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    Note(sent, answer.status(), &heartbeats_);
+  }
   if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
     absl::MutexLock lock(&mutex_);
     stop_reason_ = answer.status();
@@ -296,7 +354,7 @@ absl::StatusOr<ps::CommitReply> PsSession::Commit(const ps::PushKey& key,
   *request.mutable_key() = key;
   *request.mutable_info() = info;
   ps::CommitReply reply;
-  PP_RETURN_IF_ERROR(Retry(PeerName(0), [&]() -> absl::Status {
+  PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     PP_ASSIGN_OR_RETURN(reply, clients_[0]->Commit(request, options_.rpc_timeout));
     return absl::OkStatus();
   }));
@@ -365,8 +423,8 @@ absl::Status PsSession::stop_reason() const {
 
 std::string PsSession::waiting_for() const {
   absl::MutexLock lock(&mutex_);
-  const std::string silent = SilentPeer(clock_->Now());
-  return silent.empty() ? waiting_for_ : silent;
+  int shard = 0;
+  return FindFailures(clock_->Now(), &shard) == nullptr ? waiting_for_ : PeerName(shard);
 }
 
 double PsSession::learning_rate() const {

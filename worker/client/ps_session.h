@@ -34,8 +34,11 @@ namespace pushpull {
 // Thread-safe after Connect: the training thread and the heartbeat thread share it.
 //
 // Connect, AwaitsVariables, Register, Commit and Retry block and repeat the call until it is
-// answered, until the peer has been silent for the peer deadline (DEADLINE_EXCEEDED, naming the
+// answered, until all attempts have failed for the peer deadline (DEADLINE_EXCEEDED, naming the
 // peer), or until Stop (CANCELLED). Declare and Heartbeat make one attempt, and Pull one per shard.
+// The peer deadline counts from the end of the first attempt that failed: a process that was frozen
+// during an attempt makes another one before it gives the server up. A warning in the log says why
+// a server is waited for, as soon as that has lasted for two seconds.
 class PsSession {
  public:
   struct Options {
@@ -43,7 +46,7 @@ class PsSession {
     uint32_t num_replicas = 1;  // clones over all workers; later the server says the job's number
     std::string peer_name;      // "host:pid clone 0", for messages
     absl::Duration peer_deadline = absl::Minutes(5);  // silence after which a server is given up
-    absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt
+    absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt; of each chunk of a pull
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
     ps::Arithmetic arithmetic = {};                   // of the gradients; see set_arithmetic
@@ -102,10 +105,10 @@ class PsSession {
   // all shards. Otherwise each shard sends min_version or a later one, and the oldest of these is
   // returned.
   //
-  // Makes one attempt per shard, which blocks for at most poll_timeout plus rpc_timeout; Stop does
-  // not shorten it.
-  // DEADLINE_EXCEEDED: the shard has not reached the version within poll_timeout.
-  // DATA_LOSS: a shard sent something else than was asked for.
+  // Makes one attempt per shard, which blocks as long as chunks arrive, and for at most
+  // poll_timeout plus rpc_timeout for each of them; Stop does not shorten it. DEADLINE_EXCEEDED:
+  // the shard has not reached the version within poll_timeout. DATA_LOSS: a shard sent something
+  // else than was asked for.
   //
   // `on_elements` may be null. It is called on the calling thread: first with (0, 0) when the first
   // bytes arrive, then with each range of elements [first, end) that has arrived and passed its
@@ -119,16 +122,21 @@ class PsSession {
 
   // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
   // until the peer deadline has passed. Once a heartbeat has said that training is over, the last
-  // error is returned instead of repeating. `peer` names the server in messages.
-  absl::Status Retry(absl::string_view peer, absl::FunctionRef<absl::Status()> call);
+  // error is returned instead of repeating. `shard` returns the ps task at which the last call
+  // failed, which messages name.
+  absl::Status Retry(absl::FunctionRef<int()> shard, absl::FunctionRef<absl::Status()> call);
+  absl::Status Retry(int shard, absl::FunctionRef<absl::Status()> call) {
+    return Retry([shard] { return shard; }, call);
+  }
 
   // Tells the session that the server has applied `version`; for answers that the caller got
   // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
 
   // For callers that repeat Pull themselves. Never blocks.
-  // DEADLINE_EXCEEDED: pulls or heartbeats to a server have failed for the peer deadline
-  //     (IsPeerLost).
+  // DEADLINE_EXCEEDED: all pulls from a server, or all heartbeats, have failed for the peer
+  // deadline
+  //     (IsPeerLost). Neither makes up for the other.
   // CANCELLED: Stop was called.
   absl::Status CheckContact();
   // For long computations. Returns OK as long as their result may be of use; otherwise the error of
@@ -164,14 +172,25 @@ class PsSession {
   absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
                          absl::Span<float> flat, const ElementsReady& on_elements,
                          uint64_t* version);
+  // Calls to one shard that failed one after the other.
+  struct Failures {
+    absl::Duration first = absl::InfiniteDuration();  // end of the first one; infinite: none failed
+    absl::Duration last = -absl::InfiniteDuration();  // end of the last one
+    absl::Status error;                               // of the last one
+  };
   std::string PeerName(int shard) const;
-  // Returns the name of the first shard whose last call failed before `now`, or the empty string.
-  std::string SilentPeer(absl::Duration now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the first shard whose last call failed before `now`, and its failures; or null.
+  const Failures* FindFailures(absl::Duration now, int* shard) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds the result of a call that began at `begun` and has just ended.
+  void Note(absl::Duration begun, const absl::Status& status, Failures* failures) const;
+  // Tells the user that this session has waited for a shard for `waited`: reports its name, at most
+  // once a second, and logs why.
+  void NoteWait(int shard, const absl::Status& why, absl::Duration waited)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Adds a sample to server_clock: the request was sent at `sent`, the answer has just arrived.
   // server_nanoseconds = 0 means that the answer does not contain the clock.
   void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);
-  // Updates silent_since_ with the result of a call to a shard.
-  void NoteAnswer(int shard, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   const CloneIdentity identity_;
@@ -198,9 +217,12 @@ class PsSession {
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
   double learning_rate_ ABSL_GUARDED_BY(mutex_) = 0.0;
-  // Per shard: the time since which all calls to it have failed; infinite if the last one did not.
-  std::vector<absl::Duration> silent_since_ ABSL_GUARDED_BY(mutex_);
+  // Kept apart, because a server that answers heartbeats may still fail to send its weights.
+  Failures heartbeats_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Failures> pulls_ ABSL_GUARDED_BY(mutex_);  // by shard
   absl::Duration last_wait_report_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
+  std::string last_reason_ ABSL_GUARDED_BY(mutex_);  // the last one that was logged, and when
+  absl::Duration last_reason_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
 // True for errors after which the same call should be repeated: the server is not ready or ends, or

@@ -73,7 +73,10 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   // A DEADLINE_EXCEEDED before the call's timeout comes from the server, which does not have the
   // version yet; that counts as an answer.
   const bool not_yet = absl::IsDeadlineExceeded(pulled) && clock_->Now() - start < timeout;
-  NoteAnswer(shard, not_yet ? absl::OkStatus() : pulled);
+  {
+    absl::MutexLock lock(&mutex_);
+    Note(start, not_yet ? absl::OkStatus() : pulled, &pulls_[shard]);
+  }
   PP_RETURN_IF_ERROR(pulled);
   if (next_chunk != sharding.num_chunks(shard)) {
     return absl::UnavailableError(absl::StrCat(PeerName(shard), " sent ", next_chunk, " of ",

@@ -277,7 +277,9 @@ TEST(GradientPusherTest, ReturnsErrorsAndMissingChunks) {
   fixture.clients[1]->error = absl::OkStatus();
   fixture.clients[1]->send_status = absl::OkStatus();
   fixture.clients[1]->reply.set_outcome(ps::PushReply::INCOMPLETE);
+  EXPECT_EQ(fixture.pusher->failed_shard(), 1);
   EXPECT_TRUE(absl::IsUnavailable(fixture.pusher->Repeat(ps::CommitInfo()).status()));
+  EXPECT_EQ(fixture.pusher->failed_shard(), 1);
   fixture.clients[1]->reply.set_outcome(ps::PushReply::ACCEPTED);
   EXPECT_TRUE(fixture.pusher->Repeat(ps::CommitInfo()).ok());
 }

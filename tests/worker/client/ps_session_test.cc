@@ -10,10 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 #include "common/base/clock.h"
 #include "common/model/sharding.h"
+#include "common/wire/error_detail.h"
 #include "common/wire/gradient_codec.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/testkit/fake_clock.h"
@@ -338,6 +340,134 @@ TEST(PsSessionHeartbeatTest, AServerThatDoesNotAnswerIsWhatTheCloneWaitsFor) {
   server_is_away = false;
   ASSERT_TRUE(session.Heartbeat({}).ok());
   EXPECT_EQ(session.waiting_for(), "clone 1 of 2");
+}
+
+// A client that answers as a test says, after the time that a call takes.
+class TimedClient final : public RefusingPsClient {
+ public:
+  TimedClient(FakeClock* clock, std::vector<absl::Duration>* took, const absl::Status* pulled)
+      : clock_(clock), took_(took), pulled_(pulled) {}
+
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+    if (took_->empty()) return JobOf(request, 1);
+    clock_->Advance(took_->front());
+    took_->erase(took_->begin());
+    return absl::DeadlineExceededError("no answer");
+  }
+  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
+                                               absl::Duration) override {
+    return ps::HeartbeatReply();
+  }
+  absl::Status Pull(const ps::PullRequest&, absl::Duration, PullSink) override { return *pulled_; }
+
+ private:
+  FakeClock* const clock_;
+  std::vector<absl::Duration>* const took_;  // how long each of the next calls fails
+  const absl::Status* const pulled_;
+};
+
+class LogLines final : public google::LogSink {
+ public:
+  LogLines() { google::AddLogSink(this); }
+  ~LogLines() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity severity, const char*, const char*, int,
+            const google::LogMessageTime&, const char* text, size_t size) override {
+    if (severity >= google::GLOG_WARNING) lines.emplace_back(text, size);
+  }
+
+  std::vector<std::string> lines;
+};
+
+class PsSessionPatienceTest : public ::testing::Test {
+ protected:
+  PsSessionPatienceTest() {
+    PsSession::Options options;
+    options.peer_deadline = kPatience;
+    session_ = std::make_unique<PsSession>(
+        options,
+        [this](const std::string&) {
+          return std::make_unique<TimedClient>(&clock_, &took_, &pulled_);
+        },
+        &clock_, [this](const std::string& peer) { waits_.push_back(peer); });
+  }
+
+  // Repeats a pull that fails once a second, with a heartbeat in between, until the session gives
+  // the server up or `seconds` have passed.
+  absl::Status PullFor(int seconds) {
+    std::vector<float> weights(10);
+    for (int i = 0; i < seconds; ++i) {
+      EXPECT_FALSE(session_->Pull(0, false, absl::Seconds(1), absl::MakeSpan(weights)).ok());
+      EXPECT_TRUE(session_->Heartbeat({}).ok());
+      if (const absl::Status status = session_->CheckContact(); !status.ok()) return status;
+      clock_.Advance(absl::Seconds(1));
+    }
+    return absl::OkStatus();
+  }
+
+  static constexpr absl::Duration kPatience = absl::Minutes(5);
+  FakeClock clock_;
+  std::vector<absl::Duration> took_;
+  absl::Status pulled_ = absl::UnavailableError("cut");
+  std::vector<std::string> waits_;
+  std::unique_ptr<PsSession> session_;
+};
+
+TEST_F(PsSessionPatienceTest, HeartbeatsDoNotMakeUpForPullsThatFail) {
+  ASSERT_TRUE(session_->Connect({"test"}).ok());
+  const absl::Duration start = clock_.Now();
+  const absl::Status status = PullFor(400);
+  EXPECT_TRUE(IsPeerLost(status)) << status;
+  EXPECT_EQ(status.message(),
+            "every pull from ps task 0 at test failed for 300 s (deadline 300 s): cut");
+  EXPECT_EQ(clock_.Now() - start, kPatience);
+  ASSERT_FALSE(waits_.empty());
+  EXPECT_EQ(waits_.front(), "ps task 0 at test");
+}
+
+TEST_F(PsSessionPatienceTest, PullsOfWhichOneSucceedsAreNotGivenUp) {
+  ASSERT_TRUE(session_->Connect({"test"}).ok());
+  EXPECT_TRUE(PullFor(200).ok());
+  // The server answers that it does not have the version yet.
+  pulled_ = absl::DeadlineExceededError("not yet");
+  EXPECT_TRUE(PullFor(1).ok());
+  pulled_ = absl::UnavailableError("cut");
+  EXPECT_TRUE(PullFor(200).ok());
+  clock_.Advance(absl::Minutes(6));  // without a pull
+  EXPECT_TRUE(PullFor(200).ok());
+}
+
+// The process was frozen for longer than the peer deadline, so its attempt fails, and nobody knows
+// whether the server would have answered.
+TEST_F(PsSessionPatienceTest, AServerIsNotGivenUpAfterOneLongAttempt) {
+  took_ = {absl::Minutes(6)};
+  EXPECT_TRUE(session_->Connect({"test"}).ok());
+  EXPECT_EQ(waits_, std::vector<std::string>({"ps task 0 at test"}));
+}
+
+TEST_F(PsSessionPatienceTest, TheLogSaysOnceWhyAServerIsWaitedFor) {
+  const LogLines log;
+  took_.assign(100, absl::Milliseconds(100));
+  EXPECT_TRUE(session_->Connect({"test"}).ok());
+  EXPECT_EQ(log.lines, std::vector<std::string>({"waiting for ps task 0 at test: no answer"}));
+}
+
+TEST_F(PsSessionPatienceTest, TheLogKeepsSilentAboutAShortWait) {
+  const LogLines log;
+  took_ = {absl::Milliseconds(100), absl::Milliseconds(100)};
+  EXPECT_TRUE(session_->Connect({"test"}).ok());
+  EXPECT_TRUE(log.lines.empty());
+}
+
+TEST_F(PsSessionPatienceTest, AServerThatAnswersThatItIsNotReadyIsNotCalledSilent) {
+  ASSERT_TRUE(session_->Connect({"test"}).ok());
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::NOT_READY);
+  const absl::Status status =
+      session_->Retry(0, [&] { return MakeError(detail, "it waits for shard 1 of 2"); });
+  EXPECT_TRUE(IsPeerLost(status)) << status;
+  EXPECT_EQ(
+      status.message(),
+      "ps task 0 at test was not ready for 300 s (deadline 300 s): it waits for shard 1 of 2");
 }
 
 }  // namespace
