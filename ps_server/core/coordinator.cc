@@ -279,6 +279,7 @@ void Coordinator::Reassign() {
 
 void Coordinator::Finish(const absl::Status& answer_to_pushes) {
   phase_ = Phase::kFinishing;
+  finish_since_ = job_.now;
   steps_.Close();
   checkpoints_.BeginLast();
   steps_.AnswerPushes(answer_to_pushes);

@@ -68,9 +68,9 @@ class Coordinator {
   bool is_ending() const {
     return draining_ || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
   }
-  // Returns what the step (or the start) waits for, for example "clone 2 of 3 (never seen)", and
-  // for how long. Empty and 0 while it has waited for less than 2 s.
-  std::string WaitingFor(absl::Duration now) const;
+  // Returns what the step, the start or the end waits for, for example "clone 2 of 3 (never seen)",
+  // and for how long. Empty and 0 while it has waited for less than 2 s.
+  std::string WaitingFor(absl::Duration now) const { return FindWait(now).what; }
   double WaitingSeconds(absl::Duration now) const;
   ps::StatusReply Status(absl::Duration now) const;
 
@@ -170,6 +170,13 @@ class Coordinator {
   // Returns when to give up the drain under way, InfiniteDuration if there is none.
   absl::Duration DrainLimit() const;
   void GiveUpDraining();
+  struct Wait {
+    std::string what;  // empty: none is worth a report
+    absl::Duration since = absl::ZeroDuration();
+  };
+  Wait FindWait(absl::Duration now) const;
+  // Names the first shard that has not answered the call under way, and why.
+  std::string DescribeMissing(const FanOut& fan_out) const;
   // Returns the replicas that the open step has waited for long enough to report.
   std::vector<uint32_t> LateReplicas(absl::Duration now) const;
 
@@ -189,6 +196,7 @@ class Coordinator {
   bool has_served_ = false;  // in any epoch of this process
   bool draining_ = false;
   absl::Duration drain_since_ = absl::ZeroDuration();
+  absl::Duration finish_since_ = absl::ZeroDuration();
   absl::Status stop_reason_;
 };
 

@@ -52,7 +52,10 @@ absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch
                  absl::StrFormat("epoch %d is over, now is %d: register again", epoch, job_.epoch));
   }
   if (!IsServing() || epoch > job_.epoch) {
-    return Error(ps::ErrorDetail::NOT_READY, "the server is starting");
+    const std::string waiting = WaitingFor(job_.now);
+    return Error(ps::ErrorDetail::NOT_READY,
+                 absl::StrCat("the server is starting",
+                              waiting.empty() ? "" : absl::StrCat("; it waits for ", waiting)));
   }
   return absl::OkStatus();
 }
@@ -253,26 +256,38 @@ std::vector<uint32_t> Coordinator::LateReplicas(absl::Duration now) const {
   return steps_.Missing();
 }
 
-std::string Coordinator::WaitingFor(absl::Duration now) const {
-  if (!recovery_.obstacle().empty())
-    return absl::StrCat("an error to pass: ", recovery_.obstacle());
-  if (calls_.active() && now - calls_.started() >= kWorthTelling) {
-    const uint32_t shard = calls_.FirstMissing().value_or(0);
-    const absl::Status& failure = calls_.failure(shard);
-    return absl::StrFormat("shard %d of %d%s", shard, options_.tasks,
-                           failure.ok() ? "" : absl::StrCat(" (", failure.message(), ")"));
+std::string Coordinator::DescribeMissing(const FanOut& fan_out) const {
+  const uint32_t shard = fan_out.FirstMissing().value_or(0);
+  const absl::Status& failure = fan_out.failure(shard);
+  return absl::StrFormat("shard %d of %d%s", shard, options_.tasks,
+                         failure.ok() ? "" : absl::StrCat(" (", failure.message(), ")"));
+}
+
+Coordinator::Wait Coordinator::FindWait(absl::Duration now) const {
+  if (!recovery_.obstacle().empty()) {
+    return {absl::StrCat("an error to pass: ", recovery_.obstacle()), recovery_.obstacle_since()};
   }
-  if (!steps_.is_open() || now - steps_.opened() < kWorthTelling) return "";
-  if (members_.num_replicas() == 0) return "the first clone";
-  return members_.DescribeLate(LateReplicas(now));
+  const auto is_long = [now](absl::Duration since) { return now - since >= kWorthTelling; };
+  // A shard that answers no poll keeps the clones from completing the step, so it is named before
+  // them.
+  for (const FanOut* const fan_out : {&calls_, &polls_}) {
+    if (fan_out->active() && is_long(fan_out->started())) {
+      return {DescribeMissing(*fan_out), fan_out->started()};
+    }
+  }
+  if (phase_ == Phase::kFinishing && is_long(finish_since_)) {
+    std::string what = absl::StrFormat("the checkpoint of step %d", job_.version);
+    if (snapshots_.active()) absl::StrAppend(&what, " by ", DescribeMissing(snapshots_));
+    return {std::move(what), finish_since_};
+  }
+  if (!steps_.is_open() || !is_long(steps_.opened())) return {};
+  if (members_.num_replicas() == 0) return {"the first clone", steps_.opened()};
+  return {members_.DescribeLate(LateReplicas(now)), steps_.opened()};
 }
 
 double Coordinator::WaitingSeconds(absl::Duration now) const {
-  if (WaitingFor(now).empty()) return 0.0;
-  if (!recovery_.obstacle().empty()) {
-    return absl::ToDoubleSeconds(now - recovery_.obstacle_since());
-  }
-  return absl::ToDoubleSeconds(now - (calls_.active() ? calls_.started() : steps_.opened()));
+  const Wait wait = FindWait(now);
+  return wait.what.empty() ? 0.0 : absl::ToDoubleSeconds(now - wait.since);
 }
 
 ps::StatusReply Coordinator::Status(absl::Duration now) const {

@@ -40,6 +40,63 @@ TEST_F(CoordinatorTest, ReportsWhichClonesItWaitsFor) {
   EXPECT_THAT(Heartbeat(0)->waiting_for(), HasSubstr("never seen"));
 }
 
+// Answers the calls that the two shards hold: that of shard 0 well, that of shard 1 with an error.
+class SilentShardTest : public CoordinatorTest {
+ protected:
+  SilentShardTest() { options_.tasks = 2; }
+
+  void AnswerWithoutShard1() {
+    for (const auto& call : Take<coordinator_action::CallShard>()) {
+      Send(coordinator_event::ShardReplied{
+          call.rpc, call.shard == 0 ? ShardAnswer(call) : absl::UnavailableError("gone")});
+    }
+  }
+};
+
+// The clones that have pushed to the other shard cannot complete the step, so they are not to
+// blame.
+TEST_F(SilentShardTest, AShardThatAnswersNoPollIsNamedBeforeLateClones) {
+  StartWithClones();
+  EXPECT_TRUE(Commit(1, 0).ok());
+  Take<coordinator_action::CallShard>();
+  silent_ = true;
+  Pass(absl::Seconds(1));
+  AnswerWithoutShard1();
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "shard 1 of 2 (gone)");
+  EXPECT_EQ(coordinator_->WaitingSeconds(now_), 2);
+  EXPECT_EQ(Heartbeat(0)->waiting_for(), "shard 1 of 2 (gone)");
+}
+
+TEST_F(SilentShardTest, ClonesHearWhichShardKeepsTheServerFromStarting) {
+  silent_ = true;
+  Start();
+  AnswerWithoutShard1();
+  EXPECT_EQ(Register(0).status().message(), "the server is starting");
+  Pass(absl::Seconds(2));
+  const absl::Status status = Register(0).status();
+  EXPECT_EQ(KindOf(status), ps::ErrorDetail::NOT_READY);
+  EXPECT_EQ(status.message(), "the server is starting; it waits for shard 1 of 2 (gone)");
+}
+
+TEST_F(SilentShardTest, TheWaitForTheLastCheckpointIsNamed) {
+  options_.limits.num_steps = 1;
+  StartWithClones();
+  snapshot_status_ = absl::UnavailableError("gone");
+  RunStep(1);
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(Heartbeat(0)->waiting_for(), "the checkpoint of step 1 by shard 0 of 2 (gone)");
+  EXPECT_EQ(coordinator_->WaitingSeconds(now_), 2);
+  snapshot_status_ = absl::OkStatus();
+  hold_publish_ = true;
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(Heartbeat(0)->waiting_for(), "the checkpoint of step 1");
+  EXPECT_EQ(coordinator_->WaitingSeconds(now_), 7);
+  EXPECT_TRUE(Take<coordinator_action::Finished>().empty());
+}
+
 TEST_F(CoordinatorTest, DrainsAfterTheOpenStep) {
   StartWithClones();
   RunStep(1);
