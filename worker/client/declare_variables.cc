@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "common/base/backoff.h"
 #include "common/base/crc32c.h"
@@ -64,6 +65,10 @@ class ValueSequence {
   std::vector<int64_t> ends_;  // by variable: the elements of it and of those before it
 };
 
+int64_t Megabytes(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float)) / 1'000'000;
+}
+
 absl::Status CheckFinite(const VariableLayout& layout, const float* const* values) {
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
     for (int64_t k = 0; k < layout.num_elements(i); ++k) {
@@ -111,6 +116,8 @@ absl::Status DeclareVariables(PsSession* session, const VariableLayout& layout,
       first = reply->elements();
       if (first < static_cast<uint64_t>(sequence.size()) &&
           (!has_lost_parts || ++restarts <= kMaxRestarts)) {
+        session->ReportWait(absl::StrFormat("the declaration of the variables: %d of %d MB",
+                                            Megabytes(first), Megabytes(sequence.size())));
         continue;
       }
       return absl::InternalError(absl::StrCat("the server has ", first, " of ", sequence.size(),

@@ -129,11 +129,8 @@ void PsSession::Note(absl::Duration begun, const absl::Status& status, Failures*
 void PsSession::NoteWait(int shard, const absl::Status& why, absl::Duration waited) {
   const absl::Duration now = clock_->Now();
   const std::string peer = PeerName(shard);
-  bool reports = false;
   {
     absl::MutexLock lock(&mutex_);
-    reports = now - last_wait_report_ >= absl::Seconds(1);
-    if (reports) last_wait_report_ = now;
     const std::string reason = absl::StrCat("waiting for ", peer, ": ", why.message());
     const absl::Duration pause = reason == last_reason_ ? kSameReasonPause : kReasonPause;
     if (waited >= kWorthLogging && now - last_reason_at_ >= pause) {
@@ -142,7 +139,17 @@ void PsSession::NoteWait(int shard, const absl::Status& why, absl::Duration wait
       last_reason_at_ = now;
     }
   }
-  if (reports && on_wait_) on_wait_(peer);
+  ReportWait(peer);
+}
+
+void PsSession::ReportWait(const std::string& what) {
+  const absl::Duration now = clock_->Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (now - last_wait_report_ < absl::Seconds(1)) return;
+    last_wait_report_ = now;
+  }
+  if (on_wait_) on_wait_(what);
 }
 
 const PsSession::Failures* PsSession::FindFailures(absl::Duration now, int* shard) const {
@@ -231,6 +238,7 @@ absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
   part.set_worker_id(options_.worker_id);
   part.set_session(identity_.session);
   part.set_peer_name(options_.peer_name);
+  if (stopped_.load()) return StoppedByCaller();
   absl::StatusOr<ps::DeclareReply> reply =
       clients_[0]->DeclareVariables(part, options_.rpc_timeout);
   if (IsTransient(reply.status())) NoteWait(0, reply.status(), kWorthLogging);

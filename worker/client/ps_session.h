@@ -58,7 +58,7 @@ class PsSession {
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
   // Called about once a second while a server does not answer, with its name: "ps task 0 at
-  // 127.0.0.1:2222". Called from the thread that waits.
+  // 127.0.0.1:2222". Also gets the texts of ReportWait. Called from the thread that waits.
   using WaitReporter = std::function<void(const std::string&)>;
 
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
@@ -76,8 +76,10 @@ class PsSession {
   std::vector<PsClient*> shards() const;
 
   // Sends one part of a declaration, after it has filled in who declares; makes one attempt
-  // (declare_variables.h).
+  // (declare_variables.h). CANCELLED: Stop was called.
   absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
+  // Reports what the caller waits for, at most once a second.
+  void ReportWait(const std::string& what) ABSL_LOCKS_EXCLUDED(mutex_);
   // Asks the coordinator whether the job still awaits its variables.
   absl::StatusOr<bool> AwaitsVariables();
 
@@ -164,8 +166,8 @@ class PsSession {
   std::string waiting_for() const;
   double learning_rate() const;  // as of the last heartbeat
 
-  // Makes Connect, Register, Commit, Retry and CheckContact return CANCELLED. Calls that are
-  // blocked do so after the attempt or pause under way.
+  // Makes Connect, Register, Declare, Commit, Retry and CheckContact return CANCELLED. Calls that
+  // are blocked do so after the attempt or pause under way.
   void Stop() { stopped_.store(true); }
 
  private:

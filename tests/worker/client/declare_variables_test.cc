@@ -120,7 +120,8 @@ class DeclareVariablesTest : public ::testing::Test {
     options.identity = {77, 1};
     PsSession session(
         options, [this](const std::string&) { return std::make_unique<DeclareClient>(&server_); },
-        &clock_, nullptr);
+        &clock_, [this](const std::string& what) { waits_.push_back(what); });
+    session_ = &session;
     EXPECT_EQ(session.Connect({"test"}), absl::OkStatus());
     std::vector<const float*> pointers;
     for (const std::vector<float>& values : values_) pointers.push_back(values.data());
@@ -129,6 +130,8 @@ class DeclareVariablesTest : public ::testing::Test {
 
   FakeClock clock_;
   Server server_;
+  PsSession* session_ = nullptr;  // valid during Declare
+  std::vector<std::string> waits_;
   std::optional<VariableLayout> layout_;
   std::vector<std::vector<float>> values_;
   std::string expected_;  // the bytes of all values
@@ -148,6 +151,25 @@ TEST_F(DeclareVariablesTest, SendsAllValuesInParts) {
   EXPECT_TRUE(server_.variables[1].frozen());
   EXPECT_TRUE(server_.variables[2].moving_statistic());
   EXPECT_EQ(server_.variables[2].moving_average_decay(), 0.9f);
+}
+
+TEST_F(DeclareVariablesTest, ReportsHowMuchIsDeclared) {
+  server_.disturb = [&](const ps::DeclareRequest&) {
+    clock_.Advance(absl::Milliseconds(700));
+    return Undisturbed();
+  };
+  EXPECT_EQ(Declare(), absl::OkStatus());
+  EXPECT_EQ(waits_, (std::vector<std::string>{"the declaration of the variables: 0 of 1 MB",
+                                              "the declaration of the variables: 1 of 1 MB"}));
+}
+
+TEST_F(DeclareVariablesTest, StopsAfterThePartUnderWay) {
+  server_.disturb = [&](const ps::DeclareRequest&) {
+    if (server_.parts.size() == 2) session_->Stop();
+    return Undisturbed();
+  };
+  EXPECT_TRUE(absl::IsCancelled(Declare()));
+  EXPECT_EQ(server_.parts.size(), 2);
 }
 
 TEST_F(DeclareVariablesTest, RepeatsPartsWhoseAnswerIsLost) {
