@@ -31,9 +31,9 @@ constexpr absl::Duration kNoReplicaPoll = absl::Milliseconds(100);
 // applied step only a moment after the shards serve it.
 constexpr absl::Duration kOpenStepPoll = absl::Milliseconds(2);
 constexpr int kOpenStepAttempts = 500;
-// After the last step, a server that is silent for this long is taken to have ended.
-constexpr absl::Duration kGonePatience = absl::Seconds(5);
+// After the last step: pauses between heartbeats, and between reports of what is awaited.
 constexpr absl::Duration kPublicationPoll = absl::Milliseconds(100);
+constexpr absl::Duration kPublicationReport = absl::Seconds(1);
 // Heartbeats before the first step when a trace is written. The fastest of a few round trips gives
 // a good estimate of the server's clock.
 constexpr int kClockSamples = 5;
@@ -140,7 +140,7 @@ void CloneTrainer::PullLastWeights() {
 
 absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
   phase_.Enter(Phase::kWait);
-  absl::Duration last_answer = clock_->Now();
+  absl::Duration next_report = clock_->Now() + kPublicationReport;
   while (AllApplied()) {
     if (stop_.load()) return absl::CancelledError("stopped by request");
     const absl::Status status = Beat();
@@ -151,9 +151,16 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
     } else if (!status.ok() && !IsTransient(status)) {
       return status;
     }
-    const bool answered = status.ok() || kind != ps::ErrorDetail::UNKNOWN;
-    if (answered) last_answer = clock_->Now();
-    if (clock_->Now() - last_answer >= kGonePatience) return true;
+    if (const absl::Status contact = session_->CheckContact(); !contact.ok()) {
+      LOG_IF(ERROR, IsPeerLost(contact))
+          << "all steps are applied, but the server has not confirmed that the last checkpoint is "
+             "written: look whether train_dir holds it";
+      return contact;
+    }
+    if (clock_->Now() >= next_report) {
+      ReportWaiting();
+      next_report = clock_->Now() + kPublicationReport;
+    }
     clock_->Sleep(kPublicationPoll);
   }
   return false;

@@ -73,12 +73,13 @@ class CloneTrainer {
   ~CloneTrainer();
 
   // Trains; blocks until training ends.
-  // OK: the job is done, or the server has ended after it applied the last step.
+  // OK: the job is done, which the server has confirmed.
   // CANCELLED with ErrorDetail STOPPED: a failure elsewhere has stopped the job; the message names
   //     it.
   // CANCELLED without it: Stop was called.
   // PERMISSION_DENIED with ErrorDetail EVICTED: an operator has evicted the clone.
-  // DEADLINE_EXCEEDED: a server was silent for the peer deadline.
+  // DEADLINE_EXCEEDED: a server was silent for the peer deadline, perhaps after it applied the last
+  //     step, so that nobody knows whether the last checkpoint is written.
   // Errors of the gradient source, and errors of the server that a repetition cannot cure.
   absl::Status Run();
   // Makes Run return CANCELLED. A gradient that is being computed is finished first; whether its
@@ -139,8 +140,10 @@ class CloneTrainer {
   bool EndsAt(uint64_t version) const;
   // True if the last step is known to be applied.
   bool AllApplied() const;
-  // Waits after the last step. True: the server has saved the result, or has ended. False: the
-  // server restarted from an earlier version, so there is more to train.
+  // Waits after the last step, and reports for what. True: the server has saved the result. False:
+  // the server restarted from an earlier version, so there is more to train. A server that ends
+  // well tells its clones first (ServerCore::Farewell), so DEADLINE_EXCEEDED means that it was
+  // lost.
   absl::StatusOr<bool> WaitForPublication();
   absl::Status Beat();
   void StopHeartbeat();

@@ -40,7 +40,9 @@ void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t 
 
 void CloneTrainer::ReportWaiting() {
   last_report_.waiting_for = session_->waiting_for();
-  if (last_report_.waiting_for.empty() && sync_ && session_->grants().empty()) {
+  if (last_report_.waiting_for.empty() && AllApplied()) {
+    last_report_.waiting_for = "the last checkpoint";
+  } else if (last_report_.waiting_for.empty() && sync_ && session_->grants().empty()) {
     last_report_.waiting_for = "a replica (this clone is a spare)";
   }
   report_(last_report_);

@@ -21,6 +21,10 @@ namespace {
 // lease.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 
+// Calls that fail are repeated within about a second. Failures that are further apart than this do
+// not follow one another.
+constexpr absl::Duration kLongestPause = absl::Seconds(30);
+
 // A wait is worth a line of the log after kWorthLogging. Its reason is logged again when it
 // changes, at most every kReasonPause, and after kSameReasonPause in any case.
 constexpr absl::Duration kWorthLogging = absl::Seconds(2);
@@ -120,7 +124,7 @@ void PsSession::Note(absl::Duration begun, const absl::Status& status, Failures*
   const absl::Duration now = clock_->Now();
   // After a long pause without calls, during which the server may have been there, or this process
   // may have been frozen, the count begins again.
-  const bool follows = begun - failures->last <= options_.rpc_timeout;
+  const bool follows = begun - failures->last <= kLongestPause;
   if (failures->first == absl::InfiniteDuration() || !follows) failures->first = now;
   failures->last = now;
   failures->error = status;
