@@ -22,6 +22,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
@@ -157,23 +158,15 @@ absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_pipeline_config_path).empty()) {
     return UsageError("--pipeline_config_path is required");
   }
-  if (const int connections = absl::GetFlag(FLAGS_max_connections); connections < 2) {
-    return UsageError(absl::StrCat("--max_connections=", connections, ", expected at least 2"));
-  }
-  const int metrics_port = absl::GetFlag(FLAGS_metrics_port);
-  if (metrics_port < 0 || metrics_port > 65535) {
-    return UsageError(absl::StrCat("--metrics_port=", metrics_port, ", expected 0 to 65535"));
-  }
+  PP_RETURN_IF_ERROR(CheckAtLeast("max_connections", absl::GetFlag(FLAGS_max_connections), 2));
+  PP_RETURN_IF_ERROR(CheckPort("metrics_port", absl::GetFlag(FLAGS_metrics_port)));
   const std::string from = absl::GetFlag(FLAGS_from_checkpoint);
   uint64_t step = 0;
   if (!from.empty() && from != kNewest && !absl::SimpleAtoi(from, &step)) {
     return UsageError(
         absl::StrCat("--from_checkpoint=", from, ", expected the step of a checkpoint"));
   }
-  if (absl::GetFlag(FLAGS_num_replicas) < 0) {
-    return UsageError("--num_replicas must not be negative");
-  }
-  return absl::OkStatus();
+  return CheckAtLeast("num_replicas", absl::GetFlag(FLAGS_num_replicas), 0);
 }
 
 ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipelineConfig config,

@@ -12,7 +12,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,10 +28,12 @@
 #include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/cli/device_flags.h"
 #include "worker/data/class_names.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/image_encoder.h"
@@ -59,31 +60,9 @@ ABSL_FLAG(
     "folder that relative paths of the pipeline config begin in: those of the label map and of "
     "the class folders");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
-ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
-ABSL_FLAG(std::string, device, "",
-          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that this process may allocate, in MiB; 0: no limit. What CUDA takes for "
-          "itself, several hundred MiB, comes on top");
-ABSL_FLAG(
-    std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, avx512 "
-    "or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM neon. The "
-    "results have the same bits with each but sse4");
 
 namespace pushpull {
 namespace {
-
-DeviceFlags DeviceFromFlags() {
-  DeviceFlags flags;
-  flags.device = absl::GetFlag(FLAGS_device);
-  flags.gpus = absl::GetFlag(FLAGS_gpus);
-  flags.precision = absl::GetFlag(FLAGS_precision);
-  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
-  flags.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
-  return flags;
-}
 
 absl::Status CheckFlags(const std::vector<std::string>& paths) {
   if (absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
@@ -92,18 +71,10 @@ absl::Status CheckFlags(const std::vector<std::string>& paths) {
   if (paths.empty()) {
     return UsageError("no image is given: name PNG, JPEG or PGM files, folders or globs");
   }
-  for (const auto& [name, value, least] :
-       {std::make_tuple("threads", absl::GetFlag(FLAGS_threads), 0),
-        std::make_tuple("max_boxes", absl::GetFlag(FLAGS_max_boxes), 1),
-        std::make_tuple("top_k", absl::GetFlag(FLAGS_top_k), 1)}) {
-    if (value < least) {
-      return UsageError(absl::StrCat("--", name, "=", value, ", expected at least ", least));
-    }
-  }
-  if (absl::GetFlag(FLAGS_gpus).size() > 1) {
-    return UsageError("--gpus names several GPUs: name one");
-  }
-  return CheckDeviceFlags(DeviceFromFlags());
+  PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
+  PP_RETURN_IF_ERROR(CheckAtLeast("max_boxes", absl::GetFlag(FLAGS_max_boxes), 1));
+  PP_RETURN_IF_ERROR(CheckAtLeast("top_k", absl::GetFlag(FLAGS_top_k), 1));
+  return CheckFlagsOfOneDevice();
 }
 
 bool IsJpegName(const std::string& name) {

@@ -19,6 +19,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
@@ -27,6 +28,7 @@
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/cli/device_flags.h"
 #include "worker/eval/detections_file.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
@@ -48,18 +50,6 @@ ABSL_FLAG(
     "on stdout. The file is COCO's results JSON: image_id is the number of the example in "
     "eval_input_reader, from 0, bbox is [x, y, width, height] in pixels. Needs "
     "--pipeline_config_path, of a detector with the same classes");
-ABSL_FLAG(std::vector<std::string>, gpus, {}, "the GPU to use: its index or UUID");
-ABSL_FLAG(std::string, device, "",
-          "cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that this process may allocate, in MiB; 0: no limit. What CUDA takes for "
-          "itself, several hundred MiB, comes on top");
-ABSL_FLAG(
-    std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, avx512 "
-    "or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM neon. The "
-    "results have the same bits with each but sse4");
 ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "folder that relative paths of the pipeline config begin in");
 ABSL_FLAG(int, wait_secs, 600,
@@ -68,16 +58,6 @@ ABSL_FLAG(int, wait_secs, 600,
 
 namespace pushpull {
 namespace {
-
-DeviceFlags DeviceFromFlags() {
-  DeviceFlags flags;
-  flags.device = absl::GetFlag(FLAGS_device);
-  flags.gpus = absl::GetFlag(FLAGS_gpus);
-  flags.precision = absl::GetFlag(FLAGS_precision);
-  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
-  flags.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
-  return flags;
-}
 
 absl::Status CheckFlags() {
   const bool of_checkpoints = absl::GetFlag(FLAGS_detections).empty();
@@ -92,18 +72,11 @@ absl::Status CheckFlags() {
         "--detections needs --pipeline_config_path, whose eval_input_reader has the "
         "ground truth");
   }
-  if (absl::GetFlag(FLAGS_gpus).size() > 1) {
-    return UsageError("--gpus names several GPUs: an evaluator uses one");
-  }
-  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
+  PP_RETURN_IF_ERROR(CheckFlagsOfOneDevice());
   const absl::Status role = CheckRole(Role::kEvaluator, ProcessEnvironment());
   if (!role.ok()) return WithExitCode(role, kExitUsage);
-  for (const auto& [name, value] : {std::make_pair("threads", absl::GetFlag(FLAGS_threads)),
-                                    std::make_pair("wait_secs", absl::GetFlag(FLAGS_wait_secs))}) {
-    if (value < 0) {
-      return UsageError(absl::StrCat("--", name, ": expected at least 0, got ", value));
-    }
-  }
+  PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
+  PP_RETURN_IF_ERROR(CheckAtLeast("wait_secs", absl::GetFlag(FLAGS_wait_secs), 0));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "common/base/thread_pool.h"
 #include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
@@ -53,10 +54,7 @@ namespace pushpull {
 namespace {
 
 absl::Status CheckFlags() {
-  const int threads = absl::GetFlag(FLAGS_threads);
-  if (threads < 0) {
-    return UsageError(absl::StrCat("--threads: expected at least 0, got ", threads));
-  }
+  PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
   const std::string format = absl::GetFlag(FLAGS_format);
   const std::string input = absl::GetFlag(FLAGS_input);
   const std::string output = absl::GetFlag(FLAGS_output);

@@ -27,6 +27,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
@@ -43,6 +44,7 @@
 #include "common/wire/security/transport_credentials.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
+#include "worker/cli/device_flags.h"
 #include "worker/cli/gpu_report.h"
 #include "worker/client/clone_identity.h"
 #include "worker/train/clone_process.h"
@@ -57,9 +59,6 @@ ABSL_FLAG(std::vector<std::string>, ps, {},
 ABSL_FLAG(
     int, num_clones, 0,
     "Number of clone processes of this worker; 0: one per GPU of --gpus, or 1 without --gpus");
-ABSL_FLAG(std::vector<std::string>, gpus, {},
-          "GPU of each clone, as an index or UUID; a GPU may be named more than once; default: "
-          "the clones take the GPUs in turn");
 ABSL_FLAG(int, num_workers, 0,
           "Number of workers of the job; default: from TF_CONFIG or Slurm, else 1");
 ABSL_FLAG(int, worker_index, -1,
@@ -67,12 +66,6 @@ ABSL_FLAG(int, worker_index, -1,
 ABSL_FLAG(bool, check_cluster, false,
           "Ask every ps task whether it answers, print a table, and exit with 0, or with 200 if a "
           "task does not answer");
-ABSL_FLAG(std::string, device, "",
-          "Where clones compute: cuda or cpu; default: cuda if --gpus is given or there is a GPU");
-ABSL_FLAG(
-    std::string, precision, "",
-    "Precision of activations and their gradients: bf16 (default on a GPU) or fp32 (default on "
-    "the CPU). Variables and pushed gradients are fp32 in both");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
           "Precision of pushed gradients: fp32; bf16, which halves the data sent; or int8, which "
           "sends about a quarter and carries the rounding error into the clone's next gradient "
@@ -83,19 +76,12 @@ ABSL_FLAG(std::string, weight_precision, "fp32",
 ABSL_FLAG(bool, shared_memory, true,
           "true: exchange weights and gradients with ps tasks on this machine through shared "
           "memory; false: through the connection, as with tasks on other machines");
-ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
-          "GPU memory that each clone may allocate, in MiB; 0: no limit. What CUDA and cuDNN take "
-          "for themselves, several hundred MiB, comes on top");
 ABSL_FLAG(
     std::string, gpu_library, "own",
     "Who computes convolutions on a GPU. own: our kernels. auto: cuDNN and cuBLASLt, where "
     "they are installed and faster; measured once per GPU, driver and version and kept in "
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
-ABSL_FLAG(std::string, cpu_isa, "auto",
-          "Instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, "
-          "avx512 or avx512_bf16, which is AVX-512 with instructions for --precision=bf16; on ARM "
-          "neon. The results have the same bits with each but sse4");
 ABSL_FLAG(bool, show_gpus, false,
           "Show utilisation and memory use of the GPUs of --gpus in the progress line");
 ABSL_FLAG(int, threads, 0,
@@ -125,14 +111,9 @@ namespace {
 
 int NumCores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
-DeviceFlags DeviceFromFlags() {
-  DeviceFlags flags;
-  flags.device = absl::GetFlag(FLAGS_device);
-  flags.gpus = absl::GetFlag(FLAGS_gpus);
+DeviceFlags CloneDeviceFromFlags() {
+  DeviceFlags flags = DeviceFromFlags();
   flags.earlier_device = absl::GetFlag(FLAGS_earlier_device);
-  flags.precision = absl::GetFlag(FLAGS_precision);
-  flags.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
-  flags.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
   flags.gpu_library = absl::GetFlag(FLAGS_gpu_library);
   flags.default_precision = Precision::kBfloat16;
   return flags;
@@ -149,14 +130,15 @@ std::string LibraryChoicesFile(const std::map<std::string, std::string>& environ
 
 absl::Status CheckFlags() {
   const int clones = absl::GetFlag(FLAGS_num_clones);
-  const size_t gpus = absl::GetFlag(FLAGS_gpus).size();
-  if (clones < 0) return UsageError(absl::StrCat("--num_clones=", clones, ", expected at least 0"));
+  const DeviceFlags device = CloneDeviceFromFlags();
+  const size_t gpus = device.gpus.size();
+  PP_RETURN_IF_ERROR(CheckAtLeast("num_clones", clones, 0));
   if (gpus > 0 && clones > 0 && static_cast<int>(gpus) != clones) {
     return UsageError(absl::StrCat("--num_clones=", clones,
-                                   " and --gpus=", absl::StrJoin(absl::GetFlag(FLAGS_gpus), ","),
-                                   " (", gpus, " GPUs) disagree: name one GPU per clone"));
+                                   " and --gpus=", absl::StrJoin(device.gpus, ","), " (", gpus,
+                                   " GPUs) disagree: name one GPU per clone"));
   }
-  PP_RETURN_IF_ERROR(CheckDeviceFlags(DeviceFromFlags()));
+  PP_RETURN_IF_ERROR(CheckDeviceFlags(device));
   const std::string gradients = absl::GetFlag(FLAGS_gradient_precision);
   if (FindGradientCodec(gradients) == nullptr) {
     return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected one of ",
@@ -167,9 +149,9 @@ absl::Status CheckFlags() {
     return UsageError(
         absl::StrCat("--weight_precision=", weights, ", expected one of ", WeightCodecFlags()));
   }
-  if (absl::GetFlag(FLAGS_threads) < 0) return UsageError("--threads must not be negative");
+  PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
   const int max_side = absl::GetFlag(FLAGS_image_cache_max_side);
-  if (max_side < 0) return UsageError("--image_cache_max_side must not be negative");
+  PP_RETURN_IF_ERROR(CheckAtLeast("image_cache_max_side", max_side, 0));
   if (max_side > 0 && absl::GetFlag(FLAGS_image_cache_dir).empty()) {
     return UsageError("--image_cache_max_side is for --image_cache_dir, which is not set");
   }
@@ -181,7 +163,7 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   options.ps = cluster.ps.value;
   options.num_clones = absl::GetFlag(FLAGS_num_clones);
   if (options.num_clones == 0) {
-    options.num_clones = std::max<int>(1, absl::GetFlag(FLAGS_gpus).size());
+    options.num_clones = std::max<int>(1, DeviceFromFlags().gpus.size());
   }
   options.num_workers = cluster.num_workers.value;
   options.worker_index = cluster.index.value;
@@ -241,7 +223,7 @@ absl::Status WithJobExitCode(absl::Status status) {
 
 // Opens the clone's GPU, and sets what the clone computes with. Returns null if that is the CPU.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* options) {
-  DeviceFlags flags = DeviceFromFlags();
+  DeviceFlags flags = CloneDeviceFromFlags();
   flags.library_choices_file = LibraryChoicesFile(ProcessEnvironment());
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
@@ -348,7 +330,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
-  const std::vector<std::string> gpus = absl::GetFlag(FLAGS_gpus);
+  const std::vector<std::string> gpus = DeviceFromFlags().gpus;
   LOG(INFO) << "starting " << options.num_clones << " clones"
             << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
             << options.compute.threads << " of " << NumCores() << " cores each";

@@ -77,7 +77,8 @@ const absl::CommandLineFlag* FindFlag(absl::string_view name) {
 }
 
 bool IsOurSource(absl::string_view file) {
-  return absl::EndsWith(file, "_main.cc") || absl::StrContains(file, "common/cli/");
+  return absl::EndsWith(file, "_main.cc") || absl::StrContains(file, "common/cli/") ||
+         absl::StrContains(file, "worker/cli/");
 }
 
 // Returns the path of a source file within the project, for example "worker/worker_main.cc".

@@ -1,11 +1,13 @@
 """Bad input to the real programs: each has its exit code, and a message that names the file, field or peer."""
 import gzip
+import re
 import shutil
 import struct
 
 from harness import SYNTHETIC, EndToEndTest, main
 
 IDX = 'idx_input_reader {{ images_path: "{images}" labels_path: "{labels}" }}'
+DEVICE_FLAGS = {"gpus", "device", "precision", "gpu_memory_limit_mb", "cpu_isa"}
 EXPLODING = ("momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 1e30 } } }")
 
 
@@ -58,6 +60,21 @@ class BadInput(EndToEndTest):
                     "--gradient_precision=fp16", "one of fp32, bf16, int8")
         self.expect(self.start("v.log", "worker", "--weight_precision=int8"), 64,
                     "--weight_precision=int8", "one of fp32, bf16")
+
+    def test_programs_that_compute_share_their_device_flags(self):
+        programs = (("worker",), ("evaluator", "--checkpoint_dir=none"), ("detect", "--checkpoint_dir=none", "a.png"))
+        for flag, message in (("--precision=fp16", "--precision=fp16, expected fp32 or bf16"),
+                              ("--gpu_memory_limit_mb=-1", "--gpu_memory_limit_mb=-1, expected at least 0"),
+                              ("--threads=-1", "--threads=-1, expected at least 0")):
+            for program, *flags in programs:
+                self.expect(self.start(f"{program}.{flag}.log", program, *flags, flag), 64, f"{program}: {message}\n")
+        helps = []
+        for program, *_ in programs:
+            shown = self.start(f"{program}.help.log", program, "--help")
+            self.expect(shown, 0, "Flags from worker/cli/device_flags.cc:")
+            helps.append(shown.text().split("Flags from worker/cli/device_flags.cc:")[1].split("Flags from")[0])
+        self.assertEqual(set(re.findall("--([a-z_]+) ", helps[0])) & DEVICE_FLAGS, DEVICE_FLAGS)
+        self.assertEqual(len(set(helps)), 1, helps)
 
     def test_different_numbers_of_clones_and_gpus(self):
         worker = self.start("w.log", "worker", "--num_clones=3", "--gpus=0,1", "--ps=127.0.0.1:1",

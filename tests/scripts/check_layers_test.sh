@@ -9,10 +9,11 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{client,eval,sampling,train}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{cli,client,eval,sampling,train}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
+  echo '#include "absl/flags/flag.h"' > "$tree/worker/cli/device_flags.cc"
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
   echo '#include "worker/sampling/x.h"' > "$tree/worker/client/fine.cc"
 }
@@ -47,6 +48,7 @@ expect_caught common/wire/a.h '#include "common/optimizer/x.h"'
 expect_caught common/a.cc '#include <grpcpp/grpcpp.h>'
 expect_caught common/a.cc '#include "protos/parameter_server.grpc.pb.h"'
 expect_caught common/a.cc '#include "absl/flags/flag.h"'
+expect_caught worker/cli/device_choice.cc '#include "absl/flags/flag.h"'
 expect_caught common/a.cc 'const char* home = std::getenv("HOME");'
 expect_caught common/a.h 'void F(std::string_view name);'
 expect_caught common/a.cc '  mutex_.AwaitWithTimeout(absl::Condition(&stop_), kPeriod);'

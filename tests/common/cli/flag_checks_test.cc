@@ -1,0 +1,30 @@
+#include "common/cli/flag_checks.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "gtest/gtest.h"
+
+#include "common/cli/exit_codes.h"
+
+namespace pushpull {
+namespace {
+
+TEST(FlagChecksTest, ValuesBelowTheLeastAreBadFlags) {
+  EXPECT_EQ(CheckAtLeast("threads", 0, 0), absl::OkStatus());
+  EXPECT_EQ(CheckAtLeast("threads", std::numeric_limits<int64_t>::max(), 0), absl::OkStatus());
+  const absl::Status below = CheckAtLeast("max_boxes", 0, 1);
+  EXPECT_EQ(below.message(), "--max_boxes=0, expected at least 1");
+  EXPECT_EQ(ExitCodeOf(below), kExitUsage);
+}
+
+TEST(FlagChecksTest, PortsAreThoseOfTcp) {
+  for (const int port : {0, 1, 65535}) EXPECT_EQ(CheckPort("health_port", port), absl::OkStatus());
+  for (const int port : {-1, 65536}) {
+    EXPECT_EQ(ExitCodeOf(CheckPort("health_port", port)), kExitUsage) << port;
+  }
+  EXPECT_EQ(CheckPort("health_port", -1).message(), "--health_port=-1, expected 0 to 65535");
+}
+
+}  // namespace
+}  // namespace pushpull
