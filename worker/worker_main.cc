@@ -400,6 +400,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> flags(argv + 1, argv + argc);
   pushpull::MainOptions options;
   options.usage = "Trains with num_clones clone processes against a parameter server.";
-  pushpull::InitMain(argc, argv, options);
+  const pushpull::MainArguments arguments = pushpull::InitMain(argc, argv, options);
+  if (arguments.check_config) {
+    return pushpull::FinishMain(pushpull::UsageError(
+        "--check_config: a worker takes its pipeline config from the server; ps_server "
+        "--check_config --pipeline_config_path=FILE checks it"));
+  }
   return pushpull::FinishMain(pushpull::RunWorker(flags));
 }

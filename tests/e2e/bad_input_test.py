@@ -89,6 +89,10 @@ class BadInput(EndToEndTest):
                          f"--pipeline_config_path={self.write_config(batch=0)}")
         self.expect(bad, 65, "batch_size")
 
+    def test_check_config_of_a_worker_is_refused(self):
+        worker = self.start("w.log", "worker", "--check_config", "--ps=127.0.0.1:1", "--peer_deadline=1s")
+        self.expect(worker, 64, "--check_config", "takes its pipeline config from the server")
+
     # Data.
 
     def idx_config(self, images, labels, **changes):
