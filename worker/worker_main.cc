@@ -83,7 +83,7 @@ ABSL_FLAG(
     "~/.cache/pushpull/gpu_choices. vendor: the libraries wherever they can. The last bits of "
     "a training depend on who computes");
 ABSL_FLAG(bool, show_gpus, false,
-          "Show utilisation and memory use of the GPUs of --gpus in the progress line");
+          "Show utilisation and memory use of the clones' GPUs in the progress line");
 ABSL_FLAG(int, threads, 0,
           "CPU threads per clone; on a GPU these prepare the images; 0: the number of cores "
           "divided by the number of clones");
@@ -115,6 +115,7 @@ DeviceFlags CloneDeviceFromFlags() {
   DeviceFlags flags = DeviceFromFlags();
   flags.earlier_device = absl::GetFlag(FLAGS_earlier_device);
   flags.gpu_library = absl::GetFlag(FLAGS_gpu_library);
+  flags.show_gpus = absl::GetFlag(FLAGS_show_gpus);
   flags.default_precision = Precision::kBfloat16;
   return flags;
 }

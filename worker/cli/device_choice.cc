@@ -8,6 +8,7 @@
 #include "common/base/cpu_isa.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "kernels/device_selection.h"
 #include "worker/model/device_runner.h"
 
@@ -62,6 +63,12 @@ absl::StatusOr<Precision> PrecisionOf(const DeviceFlags& flags, Precision defaul
       absl::StrCat("--precision=", flags.precision, ", ", precision.status().message()));
 }
 
+// The error of a flag that is given together with --device=cpu.
+absl::Status ForGpusOnly(absl::string_view flag) {
+  return UsageError(
+      absl::StrCat("--device=cpu and ", flag, " contradict each other: the flag is for GPUs"));
+}
+
 // `why` says why the CPU was chosen, if the flags do not.
 absl::StatusOr<ChosenDevice> ChooseCpu(const DeviceFlags& flags, absl::string_view why) {
   ChosenDevice chosen;
@@ -89,9 +96,15 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags) {
   const absl::Status library = ParseGpuLibrary(flags.gpu_library).status();
   if (!library.ok()) return UsageError(library.message());
   PP_RETURN_IF_ERROR(CpuIsaOf(flags).status());
-  if (flags.gpu_memory_limit_mb < 0) {
-    return UsageError(
-        absl::StrCat("--gpu_memory_limit_mb=", flags.gpu_memory_limit_mb, ", expected at least 0"));
+  PP_RETURN_IF_ERROR(CheckAtLeast("gpu_memory_limit_mb", flags.gpu_memory_limit_mb, 0));
+  if (flags.device == "cpu") {
+    if (flags.gpu_memory_limit_mb > 0) {
+      return ForGpusOnly(absl::StrCat("--gpu_memory_limit_mb=", flags.gpu_memory_limit_mb));
+    }
+    if (flags.gpu_library != "own") {
+      return ForGpusOnly(absl::StrCat("--gpu_library=", flags.gpu_library));
+    }
+    if (flags.show_gpus) return ForGpusOnly("--show_gpus");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // Chooses and opens the device that a program computes on, from the flags --device, --gpus,
-// --precision, --gpu_memory_limit_mb, --gpu_library and --cpu_isa. Thread-safe functions.
+// --precision, --gpu_memory_limit_mb, --gpu_library, --show_gpus and --cpu_isa. Thread-safe
+// functions.
 #ifndef PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 #define PUSHPULL_WORKER_CLI_DEVICE_CHOICE_H_
 
@@ -34,6 +35,7 @@ struct DeviceFlags {
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
+  bool show_gpus = false;                           // the GPUs' use is shown
   std::string cpu_isa = "auto";                     // as for ParseCpuIsa
   std::string library_choices_file;                 // as in GpuOptions
   Precision default_precision = Precision::kFloat;  // on a GPU; the default of the CPU is fp32
@@ -55,7 +57,7 @@ struct ChosenDevice {
 
 // Checks the flags without looking at the GPUs. It does not initialise CUDA, so a supervisor may
 // call it before it starts other processes. INVALID_ARGUMENT with exit code 64: a flag is wrong, or
-// flags contradict each other.
+// flags contradict each other, such as --device=cpu and a flag that has an effect on GPUs only.
 absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 
 // Opens the GPU of process `index`, or chooses the CPU, and calls UseCpuIsa. `index` is the number

@@ -295,6 +295,25 @@ TEST_F(DeviceChoiceTest, RefusesInvalidFlags) {
   EXPECT_TRUE(opened_.empty());
 }
 
+TEST_F(DeviceChoiceTest, RefusesFlagsOfGpusOnTheCpu) {
+  DeviceFlags limit = Flags("cpu"), library = Flags("cpu"), shown = Flags("cpu");
+  limit.gpu_memory_limit_mb = 4096;
+  ExpectError(limit, kExitUsage, "--device=cpu and --gpu_memory_limit_mb=4096 contradict");
+  for (const char* name : {"auto", "vendor"}) {
+    library.gpu_library = name;
+    ExpectError(library, kExitUsage,
+                absl::StrCat("--device=cpu and --gpu_library=", name, " contradict"));
+  }
+  shown.show_gpus = true;
+  ExpectError(shown, kExitUsage, "--device=cpu and --show_gpus contradict");
+  // A computer without a GPU may have the same command line as one with GPUs.
+  count_ = 0;
+  for (DeviceFlags* flags : {&limit, &library, &shown}) {
+    flags->device = "";
+    EXPECT_TRUE(Open(*flags).ok());
+  }
+}
+
 TEST_F(DeviceChoiceTest, AFailedDeviceGivesItsExitCode) {
   const NamedDevice whole, lost(absl::AbortedError("GPU 0 fell off the bus"));
   const absl::Status error = absl::AbortedError("GPU 0 fell off the bus");
