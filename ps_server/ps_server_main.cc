@@ -99,10 +99,10 @@ ABSL_FLAG(
     int, metrics_port, 0,
     "Port of an HTTP server with a status page at / and Prometheus metrics at /metrics; 0: off");
 ABSL_FLAG(
-    std::string, metrics_host, "127.0.0.1",
-    "Address at which --metrics_port listens; 0.0.0.0 for scrapers on other machines. Anybody who "
-    "can connect can read loss, speed and host names of clones, without TLS or a password, but "
-    "cannot change anything");
+    std::string, metrics_host, "",
+    "Address at which --metrics_port listens; default: 127.0.0.1; 0.0.0.0 for scrapers on other "
+    "machines. Anybody who can connect can read loss, speed and host names of clones, without TLS "
+    "or a password, but cannot change anything");
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
 ABSL_FLAG(absl::Duration, lease, pushpull::ServerOptions().lease,
           "Synchronous mode: a clone that is silent for this long loses its replica to another "
@@ -154,19 +154,44 @@ absl::StatusOr<ClusterSpec> ClusterFromFlags() {
   return cluster;
 }
 
-absl::Status CheckFlags() {
+// Clones renew their leases four times as often as these end.
+constexpr absl::Duration kShortestLease = absl::Milliseconds(100);
+
+absl::Status CheckPeerSecretFlag(const ClusterSpec& cluster, const TransportSecurity& security) {
+  if (absl::GetFlag(FLAGS_peer_secret_file).empty()) return absl::OkStatus();
+  if (security.tls.has_value()) {
+    return UsageError(
+        "--peer_secret_file is for ps tasks without TLS; with --tls_ca, --tls_cert and --tls_key "
+        "their certificates prove who they are, so leave it out");
+  }
+  if (cluster.index.value < 0 || cluster.num_ps.value == 1) {
+    return UsageError(
+        "--peer_secret_file is for ps tasks in several processes, and this process serves all "
+        "tasks of the job, so leave it out");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlags(const ClusterSpec& cluster, const TransportSecurity& security) {
   if (absl::GetFlag(FLAGS_pipeline_config_path).empty()) {
     return UsageError("--pipeline_config_path is required");
   }
   PP_RETURN_IF_ERROR(CheckAtLeast("max_connections", absl::GetFlag(FLAGS_max_connections), 2));
   PP_RETURN_IF_ERROR(CheckPort("metrics_port", absl::GetFlag(FLAGS_metrics_port)));
+  PP_RETURN_IF_ERROR(CheckPort("health_port", absl::GetFlag(FLAGS_health_port)));
+  if (absl::GetFlag(FLAGS_metrics_port) == 0 && !absl::GetFlag(FLAGS_metrics_host).empty()) {
+    return UsageError("--metrics_host is for --metrics_port, which is not set");
+  }
   const std::string from = absl::GetFlag(FLAGS_from_checkpoint);
   uint64_t step = 0;
   if (!from.empty() && from != kNewest && !absl::SimpleAtoi(from, &step)) {
     return UsageError(
         absl::StrCat("--from_checkpoint=", from, ", expected the step of a checkpoint"));
   }
-  return CheckAtLeast("num_replicas", absl::GetFlag(FLAGS_num_replicas), 0);
+  PP_RETURN_IF_ERROR(CheckAtLeast("num_replicas", absl::GetFlag(FLAGS_num_replicas), 0));
+  PP_RETURN_IF_ERROR(CheckAtLeast("apply_threads", absl::GetFlag(FLAGS_apply_threads), 0));
+  PP_RETURN_IF_ERROR(CheckAtLeast("lease", absl::GetFlag(FLAGS_lease), kShortestLease));
+  return CheckPeerSecretFlag(cluster, security);
 }
 
 ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipelineConfig config,
@@ -188,7 +213,7 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
     if (absl::SimpleAtoi(from, &step)) options.from_step = step;
   }
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
-  if (options.apply_threads <= 0) {
+  if (options.apply_threads == 0) {
     options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
   }
   options.lease = absl::GetFlag(FLAGS_lease);
@@ -236,7 +261,9 @@ void ShowProgress(const Server& server, ProgressLine* line) {
 absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoring(const Server& server) {
   if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<HttpServer>();
   HttpServerOptions options;
-  options.host = absl::GetFlag(FLAGS_metrics_host);
+  if (const std::string host = absl::GetFlag(FLAGS_metrics_host); !host.empty()) {
+    options.host = host;
+  }
   options.port = absl::GetFlag(FLAGS_metrics_port);
   PP_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpServer> http,
@@ -321,7 +348,7 @@ absl::Status RunServer(bool check_config) {
                         OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
     return CheckPeers(cluster, mode, security);
   }
-  PP_RETURN_IF_ERROR(CheckFlags());
+  PP_RETURN_IF_ERROR(CheckFlags(cluster, security));
   PP_ASSIGN_OR_RETURN(const std::optional<bool> sync,
                       OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
   PP_ASSIGN_OR_RETURN(

@@ -140,6 +140,8 @@ absl::Status CheckFlags() {
                                    " GPUs) disagree: name one GPU per clone"));
   }
   PP_RETURN_IF_ERROR(CheckDeviceFlags(device));
+  PP_RETURN_IF_ERROR(
+      CheckAtLeast("peer_deadline", absl::GetFlag(FLAGS_peer_deadline), absl::Milliseconds(1)));
   const std::string gradients = absl::GetFlag(FLAGS_gradient_precision);
   if (FindGradientCodec(gradients) == nullptr) {
     return UsageError(absl::StrCat("--gradient_precision=", gradients, ", expected one of ",

@@ -6,12 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace pushpull {
 
 // Checks that the value of --`flag` is at least `least`. UsageError (exit code 64): it is less, for
 // example "--threads=-1, expected at least 0".
 absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t least);
+absl::Status CheckAtLeast(absl::string_view flag, absl::Duration value, absl::Duration least);
 
 // Checks that the value of --`flag` is 0, which means that nothing listens, or a TCP port.
 // UsageError (exit code 64): it is neither.

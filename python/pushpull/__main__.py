@@ -13,6 +13,7 @@ from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
 EXIT_USAGE = 64
+_DEFAULT_PS = "127.0.0.1:2222"
 _SERVER_END_S = 60.0  # how long the server may take to publish the last checkpoint
 
 
@@ -30,9 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     worker = commands.add_parser("worker", help="run a Python program as clones that are restarted when they die",
                                  usage="pushpull worker [flags] FILE|-m MODULE [arguments]")
-    worker.add_argument("--ps", default="127.0.0.1:2222", metavar="ADDRESS",
+    worker.add_argument("--ps", default="", metavar="ADDRESS",
                         help="address of ps task 0, or of all ps tasks in order, with commas: host:port or unix:/path "
-                        "(default: %(default)s)")
+                        f"(default: {_DEFAULT_PS})")
     worker.add_argument("--pipeline_config_path", default="", metavar="FILE",
                         help="start a ps_server with this config, for one worker; default: use the one at --ps")
     worker.add_argument("--train_dir", default="", metavar="DIR",
@@ -73,7 +74,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error(problem)
     if bool(flags.pipeline_config_path) != bool(flags.train_dir):
         parser.error("--pipeline_config_path and --train_dir belong together")
-    options = _supervisor.Options(flags.ps, flags.num_clones, flags.num_workers, flags.worker_index, command)
+    if flags.pipeline_config_path and flags.ps:
+        parser.error(f"--ps={flags.ps} names a server and --pipeline_config_path starts one: give one of them")
+    options = _supervisor.Options(flags.ps or _DEFAULT_PS, flags.num_clones, flags.num_workers, flags.worker_index, command)
     options.environment = {"PUSHPULL_GRADIENT_PRECISION": flags.gradient_precision,
                            "PUSHPULL_WEIGHT_PRECISION": flags.weight_precision,
                            "PUSHPULL_SHARED_MEMORY": str(int(flags.shared_memory == "true")),

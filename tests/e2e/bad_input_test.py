@@ -52,6 +52,20 @@ class BadInput(EndToEndTest):
         config = self.write_config()
         self.expect(self.serve(config, "--no_such_flag=1"), 64, "no_such_flag")
         self.expect(self.serve(config, "--sync=perhaps"), 64, "--sync")
+        for k, (flag, message) in enumerate((
+                ("--lease=0s", "--lease=0, expected at least 100ms"),
+                ("--lease=-1s", "--lease=-1s, expected at least 100ms"),
+                ("--apply_threads=-3", "--apply_threads=-3, expected at least 0"),
+                ("--health_port=-1", "--health_port=-1, expected 0 to 65535"),
+                ("--metrics_host=0.0.0.0", "--metrics_host is for --metrics_port, which is not set"),
+                ("--peer_secret_file=/nonexistent", "--peer_secret_file is for ps tasks in several processes"))):
+            self.expect(self.start_server(config, "run", flag, log=f"s{k}.log"), 64, message)
+        tls = [f"--tls_{name}=none.pem" for name in ("ca", "cert", "key")]
+        self.expect(self.start_server(config, "run", "--peer_secret_file=/nonexistent", *tls, log="tls.log"), 64,
+                    "--peer_secret_file is for ps tasks without TLS")
+        for deadline in ("0", "-1s"):
+            self.expect(self.start(f"deadline{deadline}.log", "worker", f"--peer_deadline={deadline}"), 64,
+                        f"--peer_deadline={deadline}, expected at least 1ms")
         self.expect(self.start("d.log", "worker", "--device=cpu", "--gpus=0"), 64,
                     "--device=cpu", "--gpus=0")
         self.expect(self.start("p.log", "worker", "--device=cpu", "--precision=fp16"), 64,

@@ -127,6 +127,8 @@ class Supervisor(PythonJobTest):
                                    (["worker", "missing.py"], "there is no file missing.py"),
                                    (["worker", "--num_clones=0", __file__], "must be at least 1"),
                                    (["worker", "--worker_index=2", "--num_workers=2", __file__], "--worker_index=2"),
+                                   (["worker", "--ps=a:1", "--pipeline_config_path=c", "--train_dir=d", __file__],
+                                    "--ps=a:1 names a server and --pipeline_config_path starts one"),
                                    (["worker", "--nope"], "unrecognized|required|no program"),
                                    (["dance"], "invalid choice")):
             with self.subTest(arguments=arguments):

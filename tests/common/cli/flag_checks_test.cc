@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 #include "common/cli/exit_codes.h"
@@ -16,6 +17,18 @@ TEST(FlagChecksTest, ValuesBelowTheLeastAreBadFlags) {
   const absl::Status below = CheckAtLeast("max_boxes", 0, 1);
   EXPECT_EQ(below.message(), "--max_boxes=0, expected at least 1");
   EXPECT_EQ(ExitCodeOf(below), kExitUsage);
+}
+
+TEST(FlagChecksTest, DurationsBelowTheLeastAreBadFlags) {
+  const absl::Duration least = absl::Milliseconds(100);
+  EXPECT_EQ(CheckAtLeast("lease", least, least), absl::OkStatus());
+  EXPECT_EQ(CheckAtLeast("lease", absl::InfiniteDuration(), least), absl::OkStatus());
+  for (const absl::Duration value :
+       {least - absl::Nanoseconds(1), absl::Seconds(-1), -absl::InfiniteDuration()}) {
+    EXPECT_EQ(ExitCodeOf(CheckAtLeast("lease", value, least)), kExitUsage) << value;
+  }
+  EXPECT_EQ(CheckAtLeast("lease", absl::ZeroDuration(), least).message(),
+            "--lease=0, expected at least 100ms");
 }
 
 TEST(FlagChecksTest, PortsAreThoseOfTcp) {
