@@ -9,10 +9,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 REPORT_DESCRIPTOR = "PUSHPULL_REPORT_DESCRIPTOR"  # environment variable: where a clone writes its reports
+WAIT_OF_SPARE = "a replica (this clone is a spare)"  # of the client library: what a clone without a replica waits for
 NOTICE_S = 3.0  # how long a call waits before it says so on stderr
 
 
@@ -27,6 +28,18 @@ class Progress:
     samples: int  # contributed by this clone since it connected
     staleness: int  # in versions
     waiting_for: str  # what the clone waits for, or empty
+
+
+def without_spares(reports: Sequence[Progress]) -> list[Progress]:
+    """Returns the reports of the clones that have a replica, or all reports if there are none.
+
+    A spare hinders nobody, and its figures are those of the time when it had a replica.
+
+    >>> train, spare = Progress(9, 0, 0.5, 0.1, 3.0, 4, 0, ""), Progress(2, 0, 0.5, 0.1, 3.0, 4, 0, WAIT_OF_SPARE)
+    >>> without_spares([spare, train]) == [train], without_spares([spare]) == [spare]
+    (True, True)
+    """
+    return [report for report in reports if report.waiting_for != WAIT_OF_SPARE] or list(reports)
 
 
 def encode_report(progress: Progress) -> bytes:

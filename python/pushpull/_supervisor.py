@@ -21,7 +21,7 @@ from typing import IO, Optional
 
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
-from pushpull._reports import REPORT_DESCRIPTOR, Progress, decode_report
+from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
 from pushpull.local_server import LocalServer
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED, EXIT_GPU_LOST = 70, 77, 143, 201
@@ -274,16 +274,19 @@ class Supervisor:
         clone.process, clone.outputs, clone.reports = None, [], None
 
     def _show(self) -> None:
-        dead, starting, reported = "", "", ""
+        dead, starting = "", ""
         for clone in self._clones:
             if clone.process is None and clone.restart_at is not None:
                 dead = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
             elif clone.process is not None and clone.report is None:
                 starting = f"clone {clone.number} of {len(self._clones)} (starting)"
-            elif clone.process is not None and clone.report is not None:
-                reported = reported or clone.report.waiting_for
-        waiting_for = dead or reported or starting
-        reports = [clone.report for clone in self._clones if clone.report is not None and clone.report.step > 0]
+        running = [clone.report for clone in self._clones if clone.process is not None and clone.report is not None]
+        waits = [report.waiting_for for report in without_spares(running) if report.waiting_for]
+        # A spare's wait is left only if all running clones are spares.
+        waiting_for = dead or next((wait for wait in waits if wait != WAIT_OF_SPARE), starting) or "".join(waits[:1])
+        reports = [report for report in without_spares([clone.report for clone in self._clones
+                                                   if clone.report is not None and not clone.left])
+                   if report.step > 0]
         if waiting_for or not reports:
             self._line.wait(waiting_for or "the first step")
         else:

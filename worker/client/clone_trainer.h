@@ -28,6 +28,10 @@
 
 namespace pushpull {
 
+// What a clone of a synchronous job waits for while it has no replica. Python's supervisor knows
+// the text, too (_reports.py).
+inline constexpr char kWaitOfSpare[] = "a replica (this clone is a spare)";
+
 // The report of a clone to its supervisor, after each contribution and while it waits.
 struct CloneReport {
   uint64_t step = 0;       // 0: no contribution yet

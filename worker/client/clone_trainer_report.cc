@@ -43,7 +43,7 @@ void CloneTrainer::ReportWaiting() {
   if (last_report_.waiting_for.empty() && AllApplied()) {
     last_report_.waiting_for = "the last checkpoint";
   } else if (last_report_.waiting_for.empty() && sync_ && session_->grants().empty()) {
-    last_report_.waiting_for = "a replica (this clone is a spare)";
+    last_report_.waiting_for = kWaitOfSpare;
   }
   report_(last_report_);
 }

@@ -27,8 +27,9 @@ class WorkerProgress {
   explicit WorkerProgress(const TrainingSize& size) : size_(size) {}
 
   // Returns the progress of all clones together: the newest step, the sum of their rates, and the
-  // means of the rest. Returns nullopt if the worker waits; *waiting_for then says for what. Call
-  // it for every new state of the clones.
+  // means of the rest. Clones that are spares are left out unless all running clones are. Returns
+  // nullopt if the worker waits; *waiting_for then says for what. Call it for every new state of
+  // the clones.
   std::optional<Progress> Combine(const std::vector<CloneState>& clones, std::string* waiting_for);
 
   // Returns lines for the log about everything that Combine was called with, in the time that the

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -107,6 +108,28 @@ TEST(WorkerProgressTest, SaysForWhomItWaits) {
             "waiting for clone 0 of 2 (killed by signal 9)");
   EXPECT_EQ(Line(progress, {InPhase(CloneState::Phase::kRunning)}), "waiting for the first step");
   EXPECT_EQ(Line(progress, {InPhase(CloneState::Phase::kLeft)}), "waiting for the first step");
+}
+
+TEST(WorkerProgressTest, ASpareDoesNotHideThatTheOthersTrain) {
+  const WorkerProgress progress({});
+  const CloneState trains = Training(100, 1.0, 60);
+  CloneState spare = Training(40, 3.0, 50);  // it has trained until the job was scaled
+  spare.report.waiting_for = kWaitOfSpare;
+  CloneState new_spare = InPhase(CloneState::Phase::kRunning);
+  new_spare.report.waiting_for = kWaitOfSpare;
+  const std::string line = "step 100/200 50.0% loss 1.000 acc 0.500 lr 0.0040 60 img/s staleness 0";
+  EXPECT_EQ(Line(progress, {trains, spare}), line);
+  EXPECT_EQ(Line(progress, {spare, new_spare, trains}), line);
+  CloneState waits = trains;
+  waits.report.waiting_for = "clone 7 of 9 (never seen)";
+  EXPECT_EQ(Line(progress, {spare, waits}), "waiting for clone 7 of 9 (never seen)");
+  EXPECT_EQ(Line(progress, {spare, InPhase(CloneState::Phase::kRunning)}),
+            "waiting for the first step");
+  EXPECT_EQ(Line(progress, {spare, InPhase(CloneState::Phase::kRestarting)}),
+            "waiting for clone 1 of 2 (killed by signal 9)");
+  for (const CloneState::Phase phase : {CloneState::Phase::kLeft, CloneState::Phase::kDone}) {
+    EXPECT_EQ(Line(progress, {spare, InPhase(phase)}), absl::StrCat("waiting for ", kWaitOfSpare));
+  }
 }
 
 }  // namespace
