@@ -76,7 +76,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error("--pipeline_config_path and --train_dir belong together")
     if flags.pipeline_config_path and flags.ps:
         parser.error(f"--ps={flags.ps} names a server and --pipeline_config_path starts one: give one of them")
-    options = _supervisor.Options(flags.ps or _DEFAULT_PS, flags.num_clones, flags.num_workers, flags.worker_index, command)
+    options = _supervisor.Options(flags.ps or _DEFAULT_PS, flags.num_clones, flags.num_workers, flags.worker_index,
+                                  command)
     options.environment = {"PUSHPULL_GRADIENT_PRECISION": flags.gradient_precision,
                            "PUSHPULL_WEIGHT_PRECISION": flags.weight_precision,
                            "PUSHPULL_SHARED_MEMORY": str(int(flags.shared_memory == "true")),

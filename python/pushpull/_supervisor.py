@@ -7,7 +7,6 @@ the supervisor ends for any reason: what a clone has not contributed is computed
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import secrets
 import selectors
@@ -119,6 +118,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._line = ProgressLine(sys.stderr)
         self._signals = 0
+        self._server_trouble = ""  # why the server could not be started again, or empty
 
     def run(self) -> int:
         """Runs the clones until all have ended. Returns the exit code of the worker.
@@ -142,11 +142,13 @@ class Supervisor:
     def _supervise(self) -> int:
         server = self._options.server
         while not self._signals:
-            if server is not None and server.revive():
-                self._say("ps_server was killed; starting it again")
+            if server is not None:
+                self._revive(server)
             for clone in self._clones:
                 if clone.restart_at is not None and time.monotonic() >= clone.restart_at:
-                    self._start(clone)
+                    code = self._start_or_try_later(clone)
+                    if code is not None:
+                        return code
             self._read(POLL_S)
             for clone in self._clones:
                 code = self._reap(clone)
@@ -157,9 +159,33 @@ class Supervisor:
             self._show()
         return EXIT_STOPPED
 
+    def _revive(self, server: LocalServer) -> None:
+        """Starts the server again if it was killed. If the machine has no room for it, the next call tries again."""
+        try:
+            if server.revive():
+                self._say("ps_server was killed; starting it again")
+            self._server_trouble = ""
+        except OSError as error:
+            if str(error) != self._server_trouble:
+                self._say(f"ps_server was killed and could not be started again: {error}; trying until it can be")
+            self._server_trouble = str(error)
+
     def _say(self, text: str) -> None:
         self._line.interrupt()
         print(f"pushpull: {text}", file=sys.stderr, flush=True)
+
+    def _start_or_try_later(self, clone: _Clone) -> Optional[int]:
+        """Starts a process of the clone. Treats a failure as the death of the process; see _plan_restart."""
+        try:
+            self._start(clone)
+            return None
+        except OSError as error:  # no descriptor, process or memory is left
+            if clone.process is not None:
+                clone.process.kill()
+                clone.process.wait()
+                self._forget(clone)
+            clone.last_death = f"could not be started: {error}"
+            return self._plan_restart(clone, clone.last_death, EXIT_INTERNAL)
 
     def _start(self, clone: _Clone) -> None:
         options = self._options
@@ -167,7 +193,7 @@ class Supervisor:
         clone.restart_at = None
         clone.training_since = None
         reports, reports_of_clone = os.pipe()
-        fcntl.fcntl(reports_of_clone, fcntl.F_SETFL, os.O_NONBLOCK)
+        os.set_blocking(reports_of_clone, False)
         environment = {**os.environ, **options.environment, "PYTHONUNBUFFERED": "1", "PUSHPULL_PS": options.ps,
                        "PUSHPULL_CLONE": str(options.worker_index * options.num_clones + clone.number),
                        "PUSHPULL_NUM_CLONES": str(options.num_workers * options.num_clones),
@@ -177,6 +203,9 @@ class Supervisor:
             clone.process = popen([sys.executable, "-m", "pushpull._clone", *options.command], signal.SIGKILL,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   pass_fds=(reports_of_clone,), env=environment)
+        except OSError:
+            os.close(reports)
+            raise
         finally:
             os.close(reports_of_clone)
         assert clone.process.stdout is not None and clone.process.stderr is not None
@@ -234,9 +263,15 @@ class Supervisor:
             self._say(f"clone {clone.number} ended with {clone.last_death}, after which a clone is not started again; "
                       "stopping all")
             return code
-        return self._plan_restart(clone, code)
+        # The worker's own code says, too, that a restart may help.
+        return self._plan_restart(clone, f"died ({clone.last_death})",
+                                  code if code == EXIT_GPU_LOST else EXIT_INTERNAL)
 
-    def _plan_restart(self, clone: _Clone, code: int) -> Optional[int]:
+    def _plan_restart(self, clone: _Clone, what: str, code_of_giving_up: int) -> Optional[int]:
+        """Sets the time at which a clone is started again. After MAX_RAPID_DEATHS returns the worker's exit code.
+
+        what: what has happened to the clone, for people.
+        """
         now = time.monotonic()
         pause = 0.0
         if clone.training_since is not None and now - clone.training_since >= SETTLED_S:
@@ -244,13 +279,11 @@ class Supervisor:
         else:
             clone.rapid_deaths += 1
             if clone.rapid_deaths >= MAX_RAPID_DEATHS:
-                self._say(f"clone {clone.number} died ({clone.last_death}); giving up after {clone.rapid_deaths} "
-                          "deaths in a row")
-                # The worker's own code says, too, that a restart may help.
-                return code if code == EXIT_GPU_LOST else EXIT_INTERNAL
+                self._say(f"clone {clone.number} {what}; giving up after {clone.rapid_deaths} failures in a row")
+                return code_of_giving_up
             pause = min(INITIAL_PAUSE_S * 2.0**(clone.rapid_deaths - 1), MAX_PAUSE_S)
         clone.restart_at = now + pause
-        self._say(f"clone {clone.number} died ({clone.last_death}); starting it again "
+        self._say(f"clone {clone.number} {what}; starting it again "
                   + ("at once" if pause == 0.0 else f"in {pause:g} s"))
         return None
 

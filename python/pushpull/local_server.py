@@ -104,10 +104,10 @@ class LocalServer:
         self.close()
 
     def _start(self) -> None:
-        self._started = time.monotonic()
         with open(self._log_path, "ab") as log:
             self._process = KEEPER.call(lambda: popen(self._command, signal.SIGTERM, stdin=subprocess.DEVNULL,
                                                       stdout=log, stderr=log))
+        self._started = time.monotonic()
 
     def _await_start(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -158,7 +158,8 @@ class LocalServer:
         """Starts the program again if a signal has killed it, and returns whether it did. Does not wait for it.
 
         No step is lost: they are in the server's mapped state (`--state_dir`) and its checkpoints. Raises
-        ServerFailedError if the program has failed in another way or is killed as soon as it has started.
+        ServerFailedError if the program has failed in another way or is killed as soon as it has started, and OSError
+        if the machine has no room for another process; a later call may succeed then.
         """
         assert self._process is not None
         code = self._process.poll()

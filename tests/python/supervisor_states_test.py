@@ -1,5 +1,11 @@
 """The supervisor of `pushpull worker` in this process: what its line shows, and clones that cannot be started."""
+import errno
+import os
+import signal
+import subprocess
+import sys
 import unittest
+from unittest import mock
 
 from support import main
 
@@ -61,6 +67,74 @@ class Line(unittest.TestCase):
     def test_waits_are_those_of_running_clones(self):
         self.assertEqual(self.shown(report(100), report(90, "ps task 0")), "waiting for ps task 0")
         self.assertEqual(self.shown(report(100), left=(report(99),)), [100])
+
+
+class StartsThatFail(unittest.TestCase):
+
+    def setUp(self):
+        for number in (signal.SIGTERM, signal.SIGINT):  # run() installs handlers of its own
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        patch = mock.patch.object(_supervisor, "INITIAL_PAUSE_S", 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def run_with(self, *failures, num_clones=2):
+        """Runs clones that end at once. The first calls that start a process fail. Returns the code and what is said.
+
+        failures: for each of these calls, the function that fails and the error.
+        """
+        supervisor, _ = supervisor_of(num_clones)
+        said = []
+        supervisor._say = said.append
+        left = list(failures)
+
+        def fails(function, original):
+
+            def call(*arguments, **options):
+                if left and left[0][0] == function:
+                    error = left.pop(0)[1]
+                    raise OSError(error, os.strerror(error))
+                return original(*arguments, **options)
+
+            return call
+
+        def start(_, __, **options):
+            return subprocess.Popen([sys.executable, "-S", "-c", ""], start_new_session=True, **options)
+
+        before = os.listdir("/proc/self/fd")
+        with mock.patch.object(_supervisor, "popen", fails("popen", start)), \
+                mock.patch.object(os, "pipe", fails("pipe", os.pipe)), \
+                mock.patch.object(supervisor._selector, "register", fails("register", supervisor._selector.register)):
+            code = supervisor.run()
+        self.assertEqual(os.listdir("/proc/self/fd"), before, "descriptors are left open")
+        self.assertTrue(all(clone.process is None for clone in supervisor._clones))
+        return code, said
+
+    def test_a_clone_that_cannot_be_started_is_started_later(self):
+        failures = [("pipe", errno.EMFILE), ("popen", errno.EAGAIN), ("popen", errno.ENOMEM),
+                    ("register", errno.ENOSPC)]
+        code, said = self.run_with(*failures)
+        self.assertEqual(code, 0, said)
+        self.assertEqual(len(said), len(failures), said)
+        for line, (_, error) in zip(said, failures):
+            self.assertRegex(line, rf"clone [01] could not be started: .*{os.strerror(error)}; starting it again")
+
+    def test_a_clone_that_can_never_be_started_is_given_up(self):
+        code, said = self.run_with(*[("popen", errno.EAGAIN)] * _supervisor.MAX_RAPID_DEATHS, num_clones=1)
+        self.assertEqual(code, _supervisor.EXIT_INTERNAL)
+        self.assertIn(f"giving up after {_supervisor.MAX_RAPID_DEATHS} failures in a row", said[-1])
+
+    def test_a_server_that_cannot_be_started_again_is_tried_until_it_can_be(self):
+        supervisor, _ = supervisor_of(1)
+        said = []
+        supervisor._say = said.append
+        server = mock.Mock()
+        server.revive.side_effect = [False, OSError(errno.EAGAIN, "fork"), OSError(errno.EAGAIN, "fork"), True]
+        for _ in range(4):
+            supervisor._revive(server)
+        self.assertEqual(len(said), 2, said)
+        self.assertIn("could not be started again", said[0])
+        self.assertIn("ps_server was killed; starting it again", said[1])
 
 
 if __name__ == "__main__":
