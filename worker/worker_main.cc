@@ -254,7 +254,9 @@ std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, in
 absl::Status RunAsClone(WorkerOptions options, int clone) {
   SteadyClock clock;
   StopSwitch stop;
-  const std::unique_ptr<StopSignal> signal = StopSignal::Install([&stop](int) { stop.Stop(); });
+  // The supervisor forwards its signals to the clones.
+  const std::unique_ptr<StopSignal> signal =
+      StopSignal::Install([&stop](int) { stop.Stop(); }, getppid());
   PP_ASSIGN_OR_RETURN(options.identity, ReceiveCloneIdentity(Supervisor::kSupervisorFd));
   PosixFileSystem files;
   ClockOffset server_clock;

@@ -17,10 +17,16 @@ namespace {
 
 // The state of the signal handler, which can only use lock-free globals.
 std::atomic<int> signals_seen{0};
+std::atomic<int> unforwarded_signals_seen{0};
+std::atomic<pid_t> forwarding_process{0};
 std::atomic<int> pipe_write_end{-1};
 
-extern "C" void HandleStopSignal(int signal_number) {
-  if (signals_seen.fetch_add(1) > 0) ::_exit(kExitStopped);
+extern "C" void HandleStopSignal(int signal_number, siginfo_t* info, void* /*context*/) {
+  // The process number is 0 if the sender is outside of this process's container.
+  const bool is_forwarded =
+      info->si_code == SI_USER && info->si_pid != 0 && info->si_pid == forwarding_process.load();
+  if (!is_forwarded && unforwarded_signals_seen.fetch_add(1) > 0) ::_exit(kExitStopped);
+  if (signals_seen.fetch_add(1) > 0) return;
   const char byte = static_cast<char>(signal_number);
   // The pipe cannot be full: this is the only byte that the handler ever writes.
   if (::write(pipe_write_end.load(), &byte, 1) != 1) ::_exit(kExitStopped);
@@ -37,11 +43,13 @@ struct StopSignal::State {
 
 StopSignal::StopSignal(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop) {
+std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop, pid_t forwarder) {
   auto state = std::make_unique<State>();
   PCHECK(::pipe2(state->pipe, O_CLOEXEC) == 0);
   CHECK_EQ(pipe_write_end.exchange(state->pipe[1]), -1) << "StopSignal is installed twice";
   signals_seen = 0;
+  unforwarded_signals_seen = 0;
+  forwarding_process = forwarder;
   state->on_stop = std::move(on_stop);
   State* raw = state.get();
   state->thread = std::thread([raw] {
@@ -49,14 +57,15 @@ std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop
     if (::read(raw->pipe[0], &byte, 1) == 1 && byte != 0) raw->on_stop(byte);
   });
   struct sigaction action = {};
-  action.sa_handler = HandleStopSignal;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = HandleStopSignal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   ::sigaction(SIGTERM, &action, &state->old_term);
   ::sigaction(SIGINT, &action, &state->old_int);
   // Shells ignore SIGINT in background jobs, so that Ctrl-C reaches only the foreground job.
   if (state->old_int.sa_handler == SIG_IGN) ::sigaction(SIGINT, &state->old_int, nullptr);
-  action.sa_handler = SIG_IGN;
-  ::sigaction(SIGHUP, &action, &state->old_hup);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGHUP, &ignore, &state->old_hup);
   return std::unique_ptr<StopSignal>(new StopSignal(std::move(state)));
 }
 

@@ -1,7 +1,9 @@
 // Handles SIGTERM and SIGINT. The first signal asks the process to end in order; the second ends it
-// at once with exit code 143.
+// at once with exit code 143. Signals that another process forwards do not count as the second.
 #ifndef PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
 #define PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
+
+#include <sys/types.h>
 
 #include <functional>
 #include <memory>
@@ -15,7 +17,11 @@ class StopSignal {
   // Installs the handlers and ignores SIGHUP from now on. The first signal calls `on_stop` once,
   // with the signal's number, on a separate thread, so it may lock, log and block. If SIGINT was
   // ignored before, it stays ignored.
-  static std::unique_ptr<StopSignal> Install(std::function<void(int)> on_stop);
+  //
+  // `forwarder` is a process, such as the parent, that forwards each signal to this one; 0: there
+  // is none. A signal to a whole process group, such as Ctrl-C, or to all processes of a service
+  // reaches this process twice, from its sender and from the forwarder.
+  static std::unique_ptr<StopSignal> Install(std::function<void(int)> on_stop, pid_t forwarder = 0);
 
   // Restores the previous handlers and blocks until a running on_stop has returned.
   ~StopSignal();

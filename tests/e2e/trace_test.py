@@ -159,6 +159,15 @@ class Traces(EndToEndTest):
                          len({json.dumps(span) for span in killed.spans}))
         self.expect_rows_without_overlap(merged)
 
+    def test_clones_end_in_order_after_a_signal_to_the_whole_group(self):
+        _, worker = self.start_both(self.write_config(steps=1_000_000))
+        self.await_parts("worker.json.clone?.*", 2, '"compute"')
+        os.killpg(worker.popen.pid, signal.SIGTERM)  # as Ctrl-C in a terminal; systemd and Slurm reach all processes, too
+        self.assertEqual(worker.wait(), 143, worker.text())
+        for clone in (0, 1):
+            self.assertIn(f"clone {clone}: the clock of ps task 0 is", worker.text(), "what a clone says at its end")
+        self.assertTrue(Trace(self.load("worker.json")).called("compute"))
+
     def test_second_ps_process_follows_the_clock_of_task_0(self):
         config = self.write_config(steps=5)
         addresses = [f"unix:{self.folder}/task{task}.sock" for task in (0, 1)]

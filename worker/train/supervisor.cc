@@ -229,14 +229,17 @@ void Supervisor::Drain(int signal) {
   SignalAll(signal);
   const absl::Duration deadline = clock_->Now() + options_.drain_timeout;
   while (!AllGone() && clock_->Now() < deadline) {
-    for (Process& process : processes_) {
-      if (process.pid > 0 && waitpid(process.pid, nullptr, WNOHANG) == process.pid) {
-        process.pid = -1;
-      }
+    for (int clone = 0; clone < options_.num_clones; ++clone) {
+      Process& process = processes_[clone];
+      const bool has_ended =
+          process.pid > 0 && waitpid(process.pid, nullptr, WNOHANG) == process.pid;
+      if (has_ended) process.pid = -1;
+      ReadReports(clone);
     }
     clock_->Sleep(options_.poll_period / 4);
   }
   if (!AllGone()) LOG(WARNING) << "clones did not end in time; killing them";
+  on_progress_(states_);
 }
 
 std::optional<int> Supervisor::CodeOfTheEnd() const {

@@ -74,7 +74,7 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   static constexpr int kSupervisorFd = 3;
-  // Called by Run, on its thread, every poll_period.
+  // Called by Run, on its thread, every poll_period, and once after it has told clones to end.
   using ProgressFn = std::function<void(const std::vector<CloneState>&)>;
 
   // `stop_signal` is 0, or the number of a signal to forward to the clones; a signal handler sets
@@ -128,8 +128,8 @@ class Supervisor {
   std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);
   bool AllGone() const;
-  // Sends `signal` to all clones and waits until they have ended, at most drain_timeout. The
-  // destructor kills those that have not.
+  // Sends `signal` to all clones, waits until they have ended, at most drain_timeout, and shows
+  // their last reports. The destructor kills those that have not ended.
   void Drain(int signal);
 
   const SupervisorOptions options_;

@@ -1,6 +1,9 @@
 #include "common/cli/stop_signal.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -42,6 +45,84 @@ TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
         const auto signal = StopSignal::Install([](int) {});
         ::raise(SIGINT);
         ::raise(SIGTERM);
+        std::exit(3);
+      },
+      testing::ExitedWithCode(143), "");
+}
+
+// Blocks the signals, so that only a thread that unblocks them handles them.
+void SetBlocked(bool is_blocked) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  ASSERT_EQ(::sigprocmask(is_blocked ? SIG_BLOCK : SIG_UNBLOCK, &signals, nullptr), 0);
+}
+
+// A process that sends signals to this one. Each call of Send returns after they have been sent.
+class OtherProcess {
+ public:
+  OtherProcess() {
+    int ends[2];
+    if (::pipe(ends) != 0 || ::pipe(acknowledged_) != 0 || (pid_ = ::fork()) < 0) std::abort();
+    order_ = ends[1];
+    if (pid_ > 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    char number = 0;
+    while (::read(ends[0], &number, 1) == 1) {
+      ::kill(::getppid(), number);
+      (void)!::write(acknowledged_[1], &number, 1);
+    }
+    ::_exit(0);
+  }
+  ~OtherProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void Send(char number) const {
+    if (::write(order_, &number, 1) != 1 || ::read(acknowledged_[0], &number, 1) != 1) std::abort();
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  int order_ = -1;
+  int acknowledged_[2];
+};
+
+TEST(StopSignalDeathTest, AForwardedSignalIsNotASecondOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const bool is_forwarded_first : {false, true}) {
+    EXPECT_EXIT(
+        {
+          SetBlocked(true);  // in the callback's thread, which inherits this
+          std::promise<int> received;
+          const OtherProcess forwarder;
+          const auto signal =
+              StopSignal::Install([&](int number) { received.set_value(number); }, forwarder.pid());
+          SetBlocked(false);
+          if (is_forwarded_first) forwarder.Send(SIGTERM);
+          ::raise(SIGTERM);
+          forwarder.Send(SIGTERM);
+          forwarder.Send(SIGINT);
+          std::exit(received.get_future().get() == SIGTERM ? 3 : 4);
+        },
+        testing::ExitedWithCode(3), "");
+  }
+}
+
+TEST(StopSignalDeathTest, ASecondSignalThatIsNotForwardedEndsTheProcessAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        SetBlocked(true);
+        const OtherProcess forwarder;
+        const OtherProcess another;
+        const auto signal = StopSignal::Install([](int) {}, forwarder.pid());
+        SetBlocked(false);
+        another.Send(SIGINT);
+        forwarder.Send(SIGINT);
+        another.Send(SIGINT);
         std::exit(3);
       },
       testing::ExitedWithCode(143), "");

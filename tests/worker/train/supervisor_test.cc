@@ -186,6 +186,20 @@ TEST_F(SupervisorTest, PassesTheSignalOn) {
   EXPECT_EQ(Contents("stopped"), "stopped\n");
 }
 
+TEST_F(SupervisorTest, ReadsTheReportsOfClonesThatItHasToldToEnd) {
+  on_progress_ = [this] {
+    if (files_.GetInfo(folder_.path() + "/ready").ok()) signal_.store(SIGTERM);
+  };
+  CloneReport last;
+  last.step = 12;
+  EXPECT_EQ(Run(absl::StrCat("trap \"echo '", EncodeCloneReport(last),
+                             "' >&3; exit 143\" TERM; touch $DIR/ready; ",
+                             "while :; do sleep 0.01; done")),
+            128 + SIGTERM);
+  ASSERT_EQ(states_.size(), 1);
+  EXPECT_EQ(states_[0].report.step, 12);
+}
+
 TEST_F(SupervisorTest, GivesUpOnACloneThatKeepsDying) {
   EXPECT_EQ(Run("echo x >> $DIR/starts; exit 3"), 70);
   EXPECT_EQ(Contents("starts"), "x\nx\nx\nx\n");
