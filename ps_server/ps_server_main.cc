@@ -316,6 +316,7 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
   check.ps =
       cluster.index.value >= 0 ? cluster.ps.value : std::vector<std::string>{cluster.listen.value};
   check.own_task = std::max(0, cluster.index.value);
+  check.security = security;
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
     PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
                         LoadValidConfig(path, ContextOf(sync)));

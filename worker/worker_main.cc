@@ -202,6 +202,7 @@ absl::StatusOr<ClusterSpec> ClusterFromFlags() {
 absl::Status CheckPeers(const WorkerOptions& options) {
   ClusterCheckOptions check;
   check.ps = options.ps;
+  check.security = options.security;
   TransportOptions transport;
   PP_ASSIGN_OR_RETURN(transport.credentials,
                       TransportCredentials::Create(options.security, {PeerRole::kWorker}));

@@ -47,6 +47,7 @@ absl::string_view StateName(PeerState state) {
 
 // The answers of one peer, or the reasons why there are none.
 struct Answer {
+  absl::Status allowed;  // what CheckExposure returns for the address
   absl::Status reached;
   absl::StatusOr<ps::ShardStateReply> shard = absl::UnknownError("not asked");
   absl::StatusOr<ps::JobReply> job = absl::UnknownError("not asked");  // asked of task 0 only
@@ -55,6 +56,8 @@ struct Answer {
 
 void Ask(const std::string& address, bool is_coordinator, const ClusterCheckOptions& options,
          const PsClientFactory& connect, Answer* answer) {
+  answer->allowed = CheckExposure(options.security, {address});
+  if (!answer->allowed.ok()) return;
   const Deadline deadline(options.patience);
   answer->reached = ProbeAddress(address, options.patience);
   if (!answer->reached.ok()) return;
@@ -114,6 +117,11 @@ PeerReport Judge(int task, const std::string& address, const Answer& answer,
   report.task = task;
   report.address = address;
   report.round_trip = answer.round_trip;
+  if (!answer.allowed.ok()) {
+    report.state = PeerState::kRefused;
+    report.reason = std::string(answer.allowed.message());
+    return report;
+  }
   if (!answer.reached.ok()) {
     report.reason = std::string(answer.reached.message());
     return report;
@@ -207,7 +215,10 @@ ClusterReport CheckCluster(const ClusterCheckOptions& options, const PsClientFac
     JudgeJob(answers[0], options.ps.size(), options, &report.peers[0]);
   }
   if (job != nullptr && options.ps.size() == 1 && job->addresses_size() > 1) {
-    const std::vector<std::string> others(job->addresses().begin() + 1, job->addresses().end());
+    std::vector<std::string> others;
+    for (int task = 1; task < job->addresses_size(); ++task) {
+      others.push_back(AddressOfTask(job->addresses(task), options.ps[0]));
+    }
     Append(others, 1, AskAll(others, 1, options, connect), job, options, &report);
   }
   return report;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 
 #include "common/wire/ps_client.h"
+#include "common/wire/transport_security.h"
 
 namespace pushpull {
 
@@ -23,6 +24,7 @@ struct ClusterCheckOptions {
   int own_task = -1;            // the ps task of this process, which is not asked; -1: none
   std::string layout_signature;                // of the model that the job must have; empty: any
   absl::Duration patience = absl::Seconds(5);  // for each peer
+  TransportSecurity security = {};             // of the clients that CheckCluster gets
 };
 
 enum class PeerState {
@@ -30,7 +32,8 @@ enum class PeerState {
   kReady,        // answers, and is the expected task
   kStarting,     // answers, but does not have its variables yet
   kUnreachable,  // the name does not resolve, no connection, or no answer in time
-  kRefused,      // connected, but it is another service, or TLS or its access table refuses
+  kRefused,      // it is another service, TLS or its access table refuses, or it was not asked
+                 // because plaintext would leave this machine
   kOtherJob,     // belongs to another run, or has another model or number of tasks
   kWrongTask,    // another task of the job than the one expected at this address
   kOtherVersion  // speaks another version of the protocol

@@ -4,9 +4,11 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace pushpull {
 namespace {
@@ -22,7 +24,31 @@ absl::string_view HostOf(absl::string_view address) {
   return one_colon ? address.substr(0, colon) : address;
 }
 
+// Splits "host:port" and "[v6]:port" before the port's colon. Without a port, all of the address is
+// the host.
+std::pair<absl::string_view, absl::string_view> SplitPort(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == absl::string_view::npos || absl::EndsWith(address, "]")) return {address, ""};
+  return {address.substr(0, colon), address.substr(colon)};
+}
+
+// Whether a server that listens at this host listens on all addresses of its machine.
+bool IsWildcard(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  in_addr v4{};
+  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, std::string(host).c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
+
 }  // namespace
+
+std::string AddressOfTask(const std::string& announced, const std::string& address_of_task_0) {
+  if (absl::StartsWith(address_of_task_0, kUnixPrefix)) return announced;
+  const auto [host, port] = SplitPort(announced);
+  if (!IsWildcard(host)) return announced;
+  return absl::StrCat(SplitPort(address_of_task_0).first, port);
+}
 
 bool IsLocalAddress(absl::string_view address) {
   if (absl::StartsWith(address, kUnixPrefix)) return true;

@@ -32,6 +32,12 @@ struct TransportSecurity {
 // Never resolves another name, because its address may change later.
 bool IsLocalAddress(absl::string_view address);
 
+// Returns the address of another ps task for a client that reaches task 0 at `address_of_task_0`.
+// `announced` is what task 0 says in GetJob. Tasks that listen on all addresses of their machine
+// (0.0.0.0 or [::]) do not know under which one a client reaches it; they are in one process with
+// task 0, so that its host is theirs.
+std::string AddressOfTask(const std::string& announced, const std::string& address_of_task_0);
+
 // Checks that plaintext does not leave this machine unless security.insecure allows it.
 // FAILED_PRECONDITION: it would; the message has the address and what to do about it.
 absl::Status CheckExposure(const TransportSecurity& security,

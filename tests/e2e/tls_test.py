@@ -83,6 +83,37 @@ class Refusals(TlsTest):
         self.refused(200, ["did not answer for"], "worker", f"--ps=127.0.0.1:{port}", "--peer_deadline=2s")
 
 
+def two_free_ports():
+    """Returns the first of two consecutive ports that are free."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port + 1))
+                return port
+            except (OSError, OverflowError):
+                pass
+
+
+class Wildcard(TlsTest):
+
+    def test_two_tasks_that_listen_on_all_addresses(self):
+        """The certificate is for the host of --ps, which is that of the second task, too."""
+        self.make_certs("--ps=127.0.0.1", "--workers=1", "--clones=1")
+        port = two_free_ports()
+        server = self.start("ps.log", "ps_server", f"--pipeline_config_path={self.write_config(steps=5)}",
+                            f"--train_dir={self.folder / 'run'}", "--tasks=2", f"--listen=0.0.0.0:{port}",
+                            "--state_dir=", *self.tls("ps-0"))
+        server.wait_for("listening on")
+        flags = (f"--ps=127.0.0.1:{port}", "--peer_deadline=30s", *self.tls("worker-0"))
+        check = self.start("check.log", "worker", "--check_cluster", *flags)
+        self.assertEqual(check.wait(), 0, check.text())
+        self.assertRegex(check.text(), rf"1 +127\.0\.0\.1:{port + 1} +ready")
+        worker = self.start("worker.log", "worker", "--num_clones=1", *flags)
+        self.assertEqual(worker.wait(), 0, worker.text() + server.text())
+        self.assertEqual(server.wait(), 0, server.text())
+
+
 class Rotation(TlsTest):
     """Replaces the authority and all certificates of a job with two ps_server processes and three clones."""
 

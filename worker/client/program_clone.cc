@@ -68,8 +68,10 @@ absl::Status ProgramClone::Connect() {
   const uint32_t id = options_.session.worker_id;
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients,
                       MakeGrpcClients(options_.security, options_.shared_memory, {id, id}));
+  PsSession::Options session_options = options_.session;
+  session_options.security = options_.security;
   auto session =
-      std::make_unique<PsSession>(options_.session, std::move(clients), &clock_,
+      std::make_unique<PsSession>(std::move(session_options), std::move(clients), &clock_,
                                   [this](const std::string& peer) { NoteWaiting(peer); });
   {
     absl::MutexLock lock(&mutex_);

@@ -224,11 +224,24 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
                                             job_.addresses_size(), " addresses"));
   }
   for (int shard = 1; shard < tasks; ++shard) {
-    clients_.push_back(factory_(addresses.size() == 1 ? job_.addresses(shard) : addresses[shard]));
+    PP_ASSIGN_OR_RETURN(const std::string address,
+                        addresses.size() == 1 ? AnnouncedAddress(shard, addresses[0])
+                                              : absl::StatusOr<std::string>(addresses[shard]));
+    clients_.push_back(factory_(address));
   }
   absl::MutexLock lock(&mutex_);
   pulls_.resize(tasks);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PsSession::AnnouncedAddress(
+    int shard, const std::string& address_of_task_0) const {
+  std::string address = AddressOfTask(job_.addresses(shard), address_of_task_0);
+  if (!options_.security.has_value()) return address;
+  const absl::Status exposure = CheckExposure(*options_.security, {address});
+  if (exposure.ok()) return address;
+  return absl::FailedPreconditionError(absl::StrCat(PeerName(0), " announces task ", shard, " at ",
+                                                    address, ": ", exposure.message()));
 }
 
 std::vector<PsClient*> PsSession::shards() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "common/trace/clock_offset.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
+#include "common/wire/transport_security.h"
 #include "worker/client/clone_identity.h"
 
 namespace pushpull {
@@ -53,6 +55,8 @@ class PsSession {
     // How the server sends the weights. Other encodings than float32 round them; the server's
     // weights stay as they are.
     const GradientCodec* weight_codec = &Float32Codec();
+    // What the clients may be used for; nullopt: nothing leaves this process.
+    std::optional<TransportSecurity> security = {};
     // If not null, gets a sample of ps task 0's clock from each answer that contains it.
     ClockOffset* server_clock = nullptr;
   };
@@ -65,10 +69,13 @@ class PsSession {
   ~PsSession();
 
   // Fetches the job from the coordinator and makes clients for the other tasks. `addresses` has
-  // the addresses of all tasks in order, or only that of the coordinator, which knows the others.
+  // the addresses of all tasks in order, or only that of the coordinator, which knows the others
+  // (AddressOfTask).
   // Call it once, before anything else.
   // INVALID_ARGUMENT: no address, or another number of addresses than the job has tasks.
   // FAILED_PRECONDITION: the server speaks another protocol version.
+  // FAILED_PRECONDITION: plaintext would leave this machine for a task that task 0 announces, and
+  // Options::security does not allow that.
   // INTERNAL: the server's list of tasks contradicts itself.
   absl::Status Connect(const std::vector<std::string>& addresses);
   // Valid after Connect.
@@ -181,6 +188,10 @@ class PsSession {
     absl::Status error;                               // of the last one
   };
   std::string PeerName(int shard) const;
+  // Returns the address of another task than 0, which the job announces. FAILED_PRECONDITION: see
+  // Connect.
+  absl::StatusOr<std::string> AnnouncedAddress(int shard,
+                                               const std::string& address_of_task_0) const;
   // Returns the first shard whose last call failed before `now`, and its failures; or null.
   const Failures* FindFailures(absl::Duration now, int* shard) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

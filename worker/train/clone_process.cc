@@ -31,6 +31,7 @@ PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
   session.num_replicas = options.num_clones * options.num_workers;
   session.peer_name = ClonePeerName(clone);
   session.identity = options.identity;
+  session.security = options.security;
   session.arithmetic = options.arithmetic;
   session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());

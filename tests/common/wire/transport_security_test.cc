@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
@@ -19,6 +20,23 @@ TEST(TransportSecurityTest, OnlyAddressesOfThisMachineAreLocal) {
         "128.0.0.1:2222", "ps0:2222", "localhost.example:2222", "127.0.0.1.example:2222",
         "127.1:2222", "2130706433:2222", "[::ffff:10.0.0.1]:2222", "[::1", "[::1%lo]:1"}) {
     EXPECT_FALSE(IsLocalAddress(address)) << address;
+  }
+}
+
+TEST(TransportSecurityTest, ATaskThatListensOnAllAddressesHasTheHostOfTaskZero) {
+  for (const char* wildcard : {"0.0.0.0", "[::]", "::", "[0::0]"}) {
+    const std::string announced = absl::StrCat(wildcard, ":2223");
+    EXPECT_EQ(AddressOfTask(announced, "ps0.example:2222"), "ps0.example:2223") << wildcard;
+    EXPECT_EQ(AddressOfTask(announced, "[fd00::7]:2222"), "[fd00::7]:2223") << wildcard;
+    EXPECT_EQ(AddressOfTask(announced, "127.0.0.1:9"), "127.0.0.1:2223") << wildcard;
+    EXPECT_EQ(AddressOfTask(announced, "ps0"), "ps0:2223") << wildcard;
+    EXPECT_EQ(AddressOfTask(announced, "[fd00::7]"), "[fd00::7]:2223") << wildcard;
+    // Something forwards the socket; nothing is known about the task.
+    EXPECT_EQ(AddressOfTask(announced, "unix:/ps"), announced);
+  }
+  for (const char* address : {"ps1:2223", "127.0.0.1:2223", "[::1]:2223", "unix:/tmp/ps.1", "0:1",
+                              "unix:/0.0.0.0:1", "0.0.0.1:1", "", ":1"}) {
+    EXPECT_EQ(AddressOfTask(address, "ps0:2222"), address);
   }
 }
 

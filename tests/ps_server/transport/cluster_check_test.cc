@@ -78,6 +78,7 @@ class SilentListener {
 
 class ClusterCheckTest : public ::testing::Test {
  protected:
+  ClusterCheckTest() { options_.security.insecure = true; }
   ClusterReport Check(std::vector<std::string> ps) {
     options_.ps = std::move(ps);
     return CheckCluster(options_,
@@ -127,6 +128,27 @@ TEST_F(ClusterCheckTest, TaskZeroGivesTheOtherAddresses) {
   ASSERT_EQ(report.peers.size(), 2);
   EXPECT_EQ(report.peers[1].address, one_.address());
   EXPECT_TRUE(report.status().ok()) << report.status();
+}
+
+TEST_F(ClusterCheckTest, AWildcardStandsForTheHostOfTaskZero) {
+  zero_.job.add_addresses("0.0.0.0:1");
+  const std::string port = one_.address().substr(one_.address().rfind(':'));
+  zero_.job.add_addresses(absl::StrCat("0.0.0.0", port));
+  const ClusterReport report = Check({zero_.address()});
+  ASSERT_EQ(report.peers.size(), 2);
+  EXPECT_EQ(report.peers[1].address, one_.address());
+  EXPECT_TRUE(report.status().ok()) << report.status();
+}
+
+TEST_F(ClusterCheckTest, AsksNoOtherMachineInPlaintext) {
+  zero_.job.add_addresses(zero_.address());
+  zero_.job.add_addresses("192.0.2.1:2222");
+  options_.security.insecure = false;
+  const ClusterReport report = Check({zero_.address()});
+  ASSERT_EQ(report.peers.size(), 2);
+  EXPECT_EQ(report.peers[0].state, PeerState::kReady);
+  EXPECT_EQ(report.peers[1].state, PeerState::kRefused);
+  EXPECT_THAT(report.peers[1].reason, AllOf(HasSubstr("192.0.2.1:2222"), HasSubstr("--insecure")));
 }
 
 TEST_F(ClusterCheckTest, DoesNotAskItsOwnTask) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/gradient_codec.h"
+#include "common/wire/transport_security.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/in_process_ps_client.h"
@@ -188,6 +190,75 @@ absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
     EXPECT_EQ(session.version(), *pulled) << "the pulled version must be the session's version";
   }
   return pulled;
+}
+
+// A client of task 0, which announces task 1 at the given address.
+class AnnouncingClient final : public RefusingPsClient {
+ public:
+  AnnouncingClient(std::string address, std::string announced)
+      : address_(std::move(address)), announced_(std::move(announced)) {}
+  const std::string& address() const override { return address_; }
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+    ps::JobReply reply = JobOf(request, 2);
+    reply.set_addresses(1, announced_);
+    return reply;
+  }
+
+ private:
+  const std::string address_, announced_;
+};
+
+// Connects to tasks of which the first announces the second at `announced`. Returns the addresses
+// of all clients.
+absl::StatusOr<std::vector<std::string>> ConnectTo(
+    const std::vector<std::string>& ps, const std::string& announced,
+    std::optional<TransportSecurity> security = std::nullopt) {
+  SteadyClock clock;
+  std::vector<std::string> made;
+  PsSession::Options options;
+  options.security = std::move(security);
+  PsSession session(
+      options,
+      [&](const std::string& address) {
+        made.push_back(address);
+        return std::make_unique<AnnouncingClient>(address, announced);
+      },
+      &clock, nullptr);
+  const absl::Status status = session.Connect(ps);
+  if (!status.ok()) return status;
+  return made;
+}
+
+using Addresses = std::vector<std::string>;
+
+TEST(PsSessionConnectTest, TasksThatListenOnAllAddressesHaveTheHostOfTaskZero) {
+  for (const char* announced : {"0.0.0.0:2223", "[::]:2223"}) {
+    EXPECT_EQ(*ConnectTo({"ps0:2222"}, announced), (Addresses{"ps0:2222", "ps0:2223"}));
+    // An address of this machine needs neither TLS nor --insecure.
+    EXPECT_EQ(*ConnectTo({"127.0.0.1:2222"}, announced, TransportSecurity()),
+              (Addresses{"127.0.0.1:2222", "127.0.0.1:2223"}));
+    EXPECT_EQ(*ConnectTo({"ps0:2222", "ps1:9"}, announced), (Addresses{"ps0:2222", "ps1:9"}));
+  }
+  EXPECT_EQ(*ConnectTo({"ps0:2222"}, "ps1:2222"), (Addresses{"ps0:2222", "ps1:2222"}));
+}
+
+TEST(PsSessionConnectTest, PlaintextGoesToNoOtherMachineThatTaskZeroAnnounces) {
+  const absl::Status refused =
+      ConnectTo({"127.0.0.1:2222"}, "192.0.2.1:2223", TransportSecurity()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  for (const char* words : {"ps task 0 at 127.0.0.1:2222 announces task 1 at 192.0.2.1:2223",
+                            "--tls_ca", "--insecure"}) {
+    EXPECT_TRUE(absl::StrContains(refused.message(), words)) << refused;
+  }
+  TransportSecurity insecure, tls;
+  insecure.insecure = true;
+  tls.tls = TlsFiles{"ca", "cert", "key"};
+  for (const TransportSecurity& allowed : {insecure, tls}) {
+    EXPECT_EQ(ConnectTo({"127.0.0.1:2222"}, "192.0.2.1:2223", allowed)->size(), 2u);
+  }
+  // The caller has checked the addresses that it names itself.
+  EXPECT_EQ(ConnectTo({"127.0.0.1:2222", "ps1:9"}, "192.0.2.1:2223", TransportSecurity())->size(),
+            2u);
 }
 
 TEST(PsSessionVersionTest, AnAsynchronousPullIsAsOldAsItsOldestShard) {
