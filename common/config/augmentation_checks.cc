@@ -172,4 +172,14 @@ void CheckAugmentation(const config::TrainConfig& train, FieldChecker* checker) 
   }
 }
 
+void CheckAugmentationOfBoxes(const config::TrainConfig& train, FieldChecker* checker) {
+  for (int i = 0; i < train.data_augmentation_options_size(); ++i) {
+    if (!train.data_augmentation_options(i).has_random_shift()) continue;
+    checker->Add(absl::StrCat("train_config.data_augmentation_options[", i, "].random_shift"),
+                 "a step that also moves the boxes, because the model is a detector",
+                 "random_shift, which moves the pixels only",
+                 "use random_crop_image or random_pad_image");
+  }
+}
+
 }  // namespace pushpull

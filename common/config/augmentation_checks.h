@@ -11,6 +11,10 @@ namespace pushpull {
 // is not the last step. Unsupported steps are left to CheckSchemaMarks.
 void CheckAugmentation(const config::TrainConfig& train, FieldChecker* checker);
 
+// Adds a problem for each random_shift. That step moves the pixels of the network's input and
+// leaves the boxes where they are, so a detector cannot use it.
+void CheckAugmentationOfBoxes(const config::TrainConfig& train, FieldChecker* checker);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_COMMON_CONFIG_AUGMENTATION_CHECKS_H_

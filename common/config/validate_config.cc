@@ -205,6 +205,7 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
                      &report.warnings);
   } else if (config.model().has_ssd()) {
     CheckSsd(config.model().ssd(), &checker, &report.warnings);
+    CheckAugmentationOfBoxes(config.train_config(), &checker);
     WarnAboutPadding(config.model().ssd().image_resizer(), "model.ssd.image_resizer",
                      &report.warnings);
   } else if (config.model().model_case() == config::DetectionModel::MODEL_NOT_SET) {

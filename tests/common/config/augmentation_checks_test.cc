@@ -1,13 +1,17 @@
-// The checks of ssd_random_crop_fixed_aspect_ratio; validate_config_test.cc has those of the other
-// steps.
+// The checks of ssd_random_crop_fixed_aspect_ratio and of the steps that a detector cannot have;
+// validate_config_test.cc has those of the other steps.
 #include "common/config/augmentation_checks.h"
 
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+
+#include "common/config/validate_config.h"
+#include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
 namespace {
@@ -53,6 +57,27 @@ TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
                                               bad.field))
         << bad.text;
   }
+}
+
+// random_shift moves the pixels and not the boxes.
+TEST(AugmentationChecksTest, RefusesARandomShiftForADetectorOnly) {
+  const std::string shift =
+      "data_augmentation_options { random_horizontal_flip {} } "
+      "data_augmentation_options { random_shift { max_pixels: 3 } }";
+  config::TrainEvalPipelineConfig config = MakeSsdTestConfig("ssd_mobilenet_v1", "", shift);
+  const auto problems_of_shift = [&config] {
+    std::vector<std::string> fields;
+    for (const ConfigProblem& problem : ValidatePipelineConfig(config, {}).problems) {
+      if (absl::StrContains(problem.field, "data_augmentation_options")) {
+        fields.push_back(problem.field);
+      }
+    }
+    return fields;
+  };
+  EXPECT_EQ(problems_of_shift(), (std::vector<std::string>{
+                                     "train_config.data_augmentation_options[1].random_shift"}));
+  config.mutable_model()->mutable_classifier();
+  EXPECT_EQ(problems_of_shift(), std::vector<std::string>());
 }
 
 }  // namespace
