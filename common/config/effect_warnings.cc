@@ -84,6 +84,15 @@ void WarnAboutCorrectedStatistics(const config::TrainEvalPipelineConfig& config,
       "train_config.local_steps in asynchronous mode: leave it out");
 }
 
+// TensorFlow has two meanings of this field.
+void WarnAboutClipping(const config::TrainConfig& train, std::vector<std::string>* warnings) {
+  if (!(train.gradient_clipping_by_norm() > 0)) return;
+  warnings->push_back(
+      "train_config.gradient_clipping_by_norm clips the gradient of each variable by itself, as "
+      "TensorFlow's legacy trainer does; model_main and model_main_tf2 clip by the norm of all "
+      "gradients together, for which the field is gradient_clipping_by_global_norm");
+}
+
 }  // namespace
 
 void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
@@ -92,6 +101,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   WarnAboutTheMode(config.train_config(), sync, &effects);
   WarnAboutTheWarmStart(config.train_config(), &effects);
   WarnAboutCorrectedStatistics(config, sync, warnings);
+  WarnAboutClipping(config.train_config(), warnings);
   if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
 }
 

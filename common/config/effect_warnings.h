@@ -12,8 +12,8 @@
 namespace pushpull {
 
 // Appends one sentence to `warnings` for each field whose value asks for something that this config
-// does not do. A field at its default asks for nothing. `sync` says whether training is
-// synchronous.
+// does not do, or does otherwise than some of TensorFlow's programs. A field at its default asks
+// for nothing. `sync` says whether training is synchronous.
 void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
                       std::vector<std::string>* warnings);
 

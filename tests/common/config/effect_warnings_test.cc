@@ -13,6 +13,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -65,6 +66,15 @@ TEST(EffectWarningsTest, StatisticsAreNotCorrectedInAsynchronousRounds) {
   EXPECT_THAT(EffectsOf(corrects + rounds), IsEmpty());
   EXPECT_THAT(EffectsOf(corrects, /*sync=*/false), IsEmpty());
   EXPECT_THAT(EffectsOf("model { ssd {} } " + rounds, /*sync=*/false), IsEmpty());
+}
+
+TEST(EffectWarningsTest, ClippingByNormHasTwoMeaningsInTensorflow) {
+  EXPECT_THAT(EffectsOf("train_config { gradient_clipping_by_norm: 10 }"),
+              ElementsAre(AllOf(HasSubstr("train_config.gradient_clipping_by_norm clips the "
+                                          "gradient of each variable by itself"),
+                                HasSubstr("the field is gradient_clipping_by_global_norm"))));
+  EXPECT_THAT(EffectsOf("train_config { gradient_clipping_by_norm: 0 }"), IsEmpty());
+  EXPECT_THAT(EffectsOf("train_config { gradient_clipping_by_global_norm: 10 }"), IsEmpty());
 }
 
 TEST(EffectWarningsTest, AWarmStartNeedsACheckpoint) {
