@@ -17,14 +17,17 @@
 namespace pushpull {
 namespace {
 
-// A list of regular expressions that match at the start of a name. It remembers which were used.
+// A list of regular expressions that match at the start of a name. It remembers which of them
+// matched a name, and which would have matched one further on.
 class NamePatterns {
  public:
   NamePatterns(absl::string_view field,
                const google::protobuf::RepeatedPtrField<std::string>& patterns) {
     for (int i = 0; i < patterns.size(); ++i) {
       patterns_.push_back(
-          {absl::StrCat(field, "[", i, "] \"", patterns[i], "\""), std::regex(patterns[i]), false});
+          {absl::StrCat(field, "[", i, "] \"", patterns[i], "\""), std::regex(patterns[i]),
+           absl::StrContains(patterns[i], "|") ? absl::StrCat(".*(", patterns[i], ")")
+                                               : absl::StrCat(".*", patterns[i])});
     }
   }
 
@@ -36,6 +39,9 @@ class NamePatterns {
       if (std::regex_search(name, pattern.expression, std::regex_constants::match_continuous)) {
         pattern.used = true;
         any = true;
+      } else if (!pattern.used && pattern.found_within.empty() &&
+                 std::regex_search(name, pattern.expression)) {
+        pattern.found_within = name;
       }
     }
     return any;
@@ -43,7 +49,13 @@ class NamePatterns {
 
   void WarnUnused() const {
     for (const Pattern& pattern : patterns_) {
-      LOG_IF(WARNING, !pattern.used) << pattern.label << " matches no trainable variable";
+      if (pattern.used) continue;
+      LOG(WARNING) << pattern.label << " matches no trainable variable"
+                   << (pattern.found_within.empty()
+                           ? ""
+                           : absl::StrCat(" at the start of its name, but occurs within ",
+                                          pattern.found_within, "; write \"", pattern.anywhere,
+                                          "\" to match there too"));
     }
   }
 
@@ -51,7 +63,9 @@ class NamePatterns {
   struct Pattern {
     std::string label;
     std::regex expression;
-    bool used;
+    std::string anywhere;  // the pattern with which names match that contain this one
+    bool used = false;
+    std::string found_within{};  // the first name that it matches, but not at the start
   };
   std::vector<Pattern> patterns_;
 };

@@ -27,7 +27,8 @@ int NumClasses(const config::DetectionModel& model);
 //
 // The patterns are ECMAScript regular expressions. Like Python's re.match, they match at the start
 // of a name and need not reach its end. They never apply to moving statistics, which only a frozen
-// batch norm freezes. A warning is logged for each pattern that matches no trainable variable.
+// batch norm freezes. A warning is logged for each pattern that matches no trainable variable; it
+// says so if the pattern would match further on in a name.
 VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
 
 // The same for an external model: returns the variables that a clone has declared after applying

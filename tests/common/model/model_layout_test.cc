@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -10,7 +11,26 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Collects the warnings that are logged while it lives.
+class WarningSink final : public google::LogSink {
+ public:
+  WarningSink() { google::AddLogSink(this); }
+  ~WarningSink() override { google::RemoveLogSink(this); }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  void send(google::LogSeverity severity, const char*, const char*, int,
+            const google::LogMessageTime&, const char* message, size_t length) override {
+    if (severity == google::GLOG_WARNING) warnings_.emplace_back(message, length);
+  }
+
+ private:
+  std::vector<std::string> warnings_;
+};
 
 config::TrainEvalPipelineConfig MakeConfig(const std::string& train_config) {
   config::TrainEvalPipelineConfig config;
@@ -70,6 +90,25 @@ TEST(BuildVariableLayoutTest, FreezePatternsMatchFromTheStartOfTheName) {
   EXPECT_FALSE(Get(layout, "MobilenetV2/Conv_1/weights").frozen);
   // "expanded_conv" occurs only inside of names, so it freezes nothing.
   EXPECT_FALSE(Get(layout, "MobilenetV2/expanded_conv/project/weights").frozen);
+}
+
+TEST(BuildVariableLayoutTest, APatternThatOccursOnlyWithinNamesIsNamedWithAWayOut) {
+  const WarningSink sink;
+  BuildVariableLayout(
+      MakeConfig("freeze_variables: 'MobilenetV2/Conv/' freeze_variables: 'expanded_conv' "
+                 "freeze_variables: 'ResNet' update_trainable_variables: 'biases|gamma'"));
+  const std::string name = "MobilenetV2/expanded_conv/depthwise/depthwise_weights";
+  EXPECT_THAT(
+      sink.warnings(),
+      ElementsAre(
+          AllOf(HasSubstr("train_config.update_trainable_variables[0] \"biases|gamma\""),
+                HasSubstr("write \".*(biases|gamma)\" to match there too")),
+          AllOf(HasSubstr("train_config.freeze_variables[1] \"expanded_conv\" matches no trainable "
+                          "variable at the start of its name, but occurs within " +
+                          name),
+                HasSubstr("write \".*expanded_conv\" to match there too")),
+          HasSubstr("train_config.freeze_variables[2] \"ResNet\" matches no trainable variable")));
+  EXPECT_THAT(sink.warnings().back(), Not(HasSubstr("occurs within")));
 }
 
 TEST(BuildVariableLayoutTest, UpdateListFreezesTheRestAndFreezeListWins) {
