@@ -30,6 +30,17 @@ float PixelArea(int height, int width, const Box& box) {
          static_cast<float>(width);
 }
 
+// Returns the parts of the boxes that lie within the image. A box outside it has no area then.
+std::vector<Box> ClipToImage(std::vector<Box> boxes) {
+  for (Box& box : boxes) {
+    for (float* const edge : {&box.ymin, &box.xmin, &box.ymax, &box.xmax}) {
+      *edge = std::clamp(*edge, 0.0f, 1.0f);
+    }
+  }
+  return boxes;
+}
+
+// The boxes do not reach out of the image.
 bool CoversAnObject(const CropOptions& options, int height, int width,
                     const std::vector<Box>& boxes, const PixelWindow& window) {
   if (boxes.empty()) {
@@ -170,9 +181,12 @@ class RandomCropPad final : public AugmentationStep {
 
 std::optional<PixelWindow> SampleCropWindow(const CropOptions& options, int height, int width,
                                             const std::vector<Box>& boxes, CounterRandom* random) {
+  // An earlier step without clip_boxes leaves boxes that reach out of the image. No window can
+  // cover what lies outside, so it does not count.
+  const std::vector<Box> visible = ClipToImage(boxes);
   for (int i = 0; i < kAttempts; ++i) {
     const std::optional<PixelWindow> window = DrawWindow(options, height, width, random);
-    if (window.has_value() && CoversAnObject(options, height, width, boxes, *window)) {
+    if (window.has_value() && CoversAnObject(options, height, width, visible, *window)) {
       return window;
     }
   }

@@ -229,6 +229,30 @@ TEST(CropTest, WindowsObeyAreaAspectAndCoverage) {
   EXPECT_GT(found, 450);
 }
 
+// Only a quarter of the box is in the image. A window has to cover 0.9 of that quarter.
+TEST(CropTest, CoverageCountsTheVisiblePartOfABox) {
+  CropOptions options;
+  options.min_object_covered = 0.9f;
+  options.min_aspect_ratio = 0.5f;
+  options.max_aspect_ratio = 2.0f;
+  options.min_area = 0.3f;
+  options.max_area = 1.0f;
+  int found = 0;
+  for (int i = 0; i < 100; ++i) {
+    CounterRandom random(3, i);
+    const auto window = SampleCropWindow(options, 100, 100, {{-0.5f, -0.5f, 0.5f, 0.5f}}, &random);
+    if (!window.has_value()) continue;
+    ++found;
+    const int rows = std::min(50, window->y + window->height) - window->y;
+    const int columns = std::min(50, window->x + window->width) - window->x;
+    EXPECT_GE(rows * columns, 0.9 * 50 * 50 - 1e-3);
+  }
+  EXPECT_GT(found, 80);
+  CounterRandom random(3, 3);
+  EXPECT_FALSE(SampleCropWindow(options, 100, 100, {{1.1f, 0.1f, 1.4f, 0.9f}}, &random).has_value())
+      << "nothing of the box is in the image";
+}
+
 // Without a first crop (random_coef: 1), the second takes the largest window of the aspect ratio
 // from every place along the longer side.
 TEST(CropTest, AFixedAspectRatioCutsTheLargestWindowAtAnyPlace) {
