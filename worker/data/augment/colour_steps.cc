@@ -49,6 +49,10 @@ void ToRgb(const Hsv& hsv, float* rgb) {
   }
 }
 
+void ClipToUnit(std::vector<float>* values) {
+  for (float& value : *values) value = std::clamp(value, 0.0f, 1.0f);
+}
+
 // Scales the values of the image to [0, 1], changes them, clips them to [0, 1] and scales them
 // back.
 class ColourStep final : public AugmentationStep {
@@ -60,7 +64,8 @@ class ColourStep final : public AugmentationStep {
     std::vector<float>& values = image->Floats();
     for (float& value : values) value *= 1.0f / 255.0f;
     change_(random, image->channels(), &values);
-    for (float& value : values) value = 255.0f * std::clamp(value, 0.0f, 1.0f);
+    ClipToUnit(&values);
+    for (float& value : values) value *= 255.0f;
   }
 
  private:
@@ -164,12 +169,16 @@ std::unique_ptr<AugmentationStep> MakeRandomDistortColor(int order) {
   return std::make_unique<ColourStep>(
       [order](CounterRandom* random, int channels, std::vector<float>* values) {
         AdjustBrightness(DrawBetween(-32.0f / 255.0f, 32.0f / 255.0f, random), values);
+        ClipToUnit(values);
         const auto contrast = [&] {
           AdjustContrast(DrawBetween(0.5f, 1.5f, random), channels, values);
+          ClipToUnit(values);
         };
         if (order == 1) contrast();
         DrawSaturation(0.5f, 1.5f, random, channels, values);
+        ClipToUnit(values);
         DrawHue(0.2f, random, channels, values);
+        ClipToUnit(values);
         if (order == 0) contrast();
       });
 }

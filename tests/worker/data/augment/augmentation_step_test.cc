@@ -421,6 +421,96 @@ TEST(ColourTest, StepsKeepTheRangeAndTheBoxes) {
   }
 }
 
+// The four changes of random_distort_color, computed in double on pixels of three values from 0 to
+// 255. Hue and saturation follow the formulas with sectors of the colour circle.
+class DistortionOracle {
+ public:
+  explicit DistortionOracle(std::vector<double> values) : values_(std::move(values)) {}
+  const std::vector<double>& values() const { return values_; }
+
+  void Brighten(double delta) {
+    for (double& value : values_) value += 255.0 * delta;
+    Clip();
+  }
+  void Contrast(double factor) {
+    for (size_t c = 0; c < 3; ++c) {
+      double sum = 0.0;
+      for (size_t i = c; i < values_.size(); i += 3) sum += values_[i];
+      const double mean = sum / (static_cast<double>(values_.size()) / 3.0);
+      for (size_t i = c; i < values_.size(); i += 3) {
+        values_[i] = mean + factor * (values_[i] - mean);
+      }
+    }
+    Clip();
+  }
+  void Saturate(double factor) { ChangeHsv(factor, 0.0); }
+  void TurnHue(double delta) { ChangeHsv(1.0, delta); }  // by a share of the circle
+
+ private:
+  void Clip() {
+    for (double& value : values_) value = std::min(255.0, std::max(0.0, value));
+  }
+  void ChangeHsv(double factor, double delta) {
+    for (size_t i = 0; i < values_.size(); i += 3) {
+      double* const rgb = &values_[i];
+      const double high = std::max(rgb[0], std::max(rgb[1], rgb[2]));
+      const double range = high - std::min(rgb[0], std::min(rgb[1], rgb[2]));
+      if (range == 0.0) continue;
+      const int top = rgb[0] == high ? 0 : rgb[1] == high ? 1 : 2;
+      double sixths = 2.0 * top + (rgb[(top + 1) % 3] - rgb[(top + 2) % 3]) / range;
+      sixths = std::fmod(sixths + 6.0 * delta + 12.0, 6.0);
+      const double saturation = std::min(1.0, factor * range / high);
+      const int sector = static_cast<int>(sixths);
+      const double part = sixths - sector;
+      const double p = high * (1 - saturation), q = high * (1 - saturation * part),
+                   t = high * (1 - saturation * (1 - part));
+      const double sectors[6][3] = {{high, t, p}, {q, high, p}, {p, high, t},
+                                    {p, q, high}, {t, p, high}, {high, p, q}};
+      std::copy(sectors[sector], sectors[sector] + 3, rgb);
+    }
+    Clip();
+  }
+
+  std::vector<double> values_;
+};
+
+// TensorFlow clips after each of the four changes. The brightest and the darkest colours tell that
+// from a clip at the end.
+TEST(ColourTest, DistortColorClipsAfterEachChange) {
+  const std::vector<uint8_t> pixels = {250, 240, 20, 5,   0,  30,  255, 3,  128,
+                                       90,  140, 60, 245, 10, 235, 1,   35, 254};
+  for (const int order : {0, 1}) {
+    const auto step =
+        Make("random_distort_color { color_ordering: " + std::to_string(order) + " }");
+    for (int i = 0; i < 40; ++i) {
+      SCOPED_TRACE(i);
+      Image drawn;
+      drawn.height = 2;
+      drawn.width = 3;
+      drawn.channels = 3;
+      drawn.pixels = pixels;
+      EditableImage image;
+      image.Take(&drawn);
+      std::vector<Box> boxes;
+      CounterRandom random(9, i);
+      step->Apply(&random, &image, &boxes);
+      CounterRandom draws(9, i);
+      const auto draw = [&draws](double low, double high) {
+        return low + draws.NextFloat() * (high - low);
+      };
+      DistortionOracle oracle({pixels.begin(), pixels.end()});
+      oracle.Brighten(draw(-32.0 / 255.0, 32.0 / 255.0));
+      if (order == 1) oracle.Contrast(draw(0.5, 1.5));
+      oracle.Saturate(draw(0.5, 1.5));
+      oracle.TurnHue(draw(-0.2, 0.2));
+      if (order == 0) oracle.Contrast(draw(0.5, 1.5));
+      for (size_t k = 0; k < pixels.size(); ++k) {
+        EXPECT_NEAR(image.View().floats[k], oracle.values()[k], 0.01) << k;
+      }
+    }
+  }
+}
+
 TEST(ColourTest, GreyImagesHaveNoHue) {
   Image drawn;
   drawn.height = drawn.width = 2;
