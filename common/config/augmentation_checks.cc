@@ -134,9 +134,6 @@ void CheckStep(const config::PreprocessingStep& step, const std::string& field,
         CheckCropPad(step.ssd_random_crop_pad().operations(i),
                      absl::StrCat(field, ".ssd_random_crop_pad.operations[", i, "]"), checker);
       }
-      if (step.ssd_random_crop_pad().operations().empty()) {
-        checker->Missing(field + ".ssd_random_crop_pad.operations", "at least one");
-      }
       break;
     case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
       CheckCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio(),

@@ -59,6 +59,15 @@ TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
   }
 }
 
+TEST(AugmentationChecksTest, AcceptsTheDefaultsOfCropsAndPads) {
+  config::TrainConfig train;
+  train.add_data_augmentation_options()->mutable_ssd_random_crop();
+  train.add_data_augmentation_options()->mutable_ssd_random_crop_pad();
+  FieldChecker checker;
+  CheckAugmentation(train, &checker);
+  EXPECT_TRUE(checker.problems().empty());
+}
+
 // random_shift moves the pixels and not the boxes.
 TEST(AugmentationChecksTest, RefusesARandomShiftForADetectorOnly) {
   const std::string shift =
@@ -74,8 +83,8 @@ TEST(AugmentationChecksTest, RefusesARandomShiftForADetectorOnly) {
     }
     return fields;
   };
-  EXPECT_EQ(problems_of_shift(), (std::vector<std::string>{
-                                     "train_config.data_augmentation_options[1].random_shift"}));
+  EXPECT_EQ(problems_of_shift(),
+            (std::vector<std::string>{"train_config.data_augmentation_options[1].random_shift"}));
   config.mutable_model()->mutable_classifier();
   EXPECT_EQ(problems_of_shift(), std::vector<std::string>());
 }

@@ -131,18 +131,22 @@ TEST(EffectiveConfigTest, AFocalLossWithoutAlphaKeepsEqualWeights) {
   ExpectSame(config);
 }
 
-TEST(EffectiveConfigTest, PaddingKeepsTheMeanColour) {
+// An operation without a colour pads with black. The default operations, which pad with the mean
+// colour, are not written out.
+TEST(EffectiveConfigTest, PaddingKeepsItsColour) {
   config::TrainEvalPipelineConfig config = Detector("ssd_mobilenet_v2");
   ASSERT_TRUE(google::protobuf::TextFormat::Parser().MergeFromString(
       "train_config { data_augmentation_options { ssd_random_crop_pad { operations { "
       "max_area: 1 min_aspect_ratio: 1 max_aspect_ratio: 1 min_padded_size_ratio: [1, 1] "
-      "max_padded_size_ratio: [2, 2] } } } }",
+      "max_padded_size_ratio: [2, 2] } } } data_augmentation_options { ssd_random_crop_pad {} } }",
       &config));
   const config::TrainEvalPipelineConfig effective = ExpectSame(config);
   const config::SSDRandomCropPadOperation& operation =
       effective.train_config().data_augmentation_options(0).ssd_random_crop_pad().operations(0);
-  EXPECT_FALSE(operation.has_pad_color_r() || operation.has_pad_color_g() ||
-               operation.has_pad_color_b());
+  EXPECT_EQ(operation.pad_color_r() + operation.pad_color_g() + operation.pad_color_b(), 0.0f);
+  EXPECT_EQ(
+      effective.train_config().data_augmentation_options(1).ssd_random_crop_pad().operations_size(),
+      0);
 }
 
 TEST(EffectiveConfigTest, SaysThatAnEvaluationTakesTheExamplesInOrder) {

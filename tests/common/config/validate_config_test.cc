@@ -219,7 +219,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadPatch{AUGMENT("ssd_random_crop { operations { max_area: 1 max_aspect_ratio: 1 "
                          "min_aspect_ratio: 1 overlap_thresh: 7 } }"),
                  AUGMENTATION("ssd_random_crop.operations[0].overlap_thresh")},
-        BadPatch{AUGMENT("ssd_random_crop_pad {}"), AUGMENTATION("ssd_random_crop_pad.operations")},
         BadPatch{CROP_PAD("min_padded_size_ratio: 1 max_padded_size_ratio: [2, 2]"),
                  AUGMENTATION("ssd_random_crop_pad.operations[0].min_padded_size_ratio")},
         BadPatch{CROP_PAD("min_padded_size_ratio: [0, 0] max_padded_size_ratio: [2, 0]"),

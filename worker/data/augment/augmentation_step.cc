@@ -60,12 +60,10 @@ std::unique_ptr<AugmentationStep> MakeSsdCropPad(const config::SSDRandomCropPad&
       options.min_padded_size_ratio[axis] = operation.min_padded_size_ratio(axis);
       options.max_padded_size_ratio[axis] = operation.max_padded_size_ratio(axis);
     }
-    if (operation.has_pad_color_r() || operation.has_pad_color_g() || operation.has_pad_color_b()) {
-      options.pad_colour = {operation.pad_color_r(), operation.pad_color_g(),
-                            operation.pad_color_b()};
-    }
+    options.pad_colour = {operation.pad_color_r(), operation.pad_color_g(),
+                          operation.pad_color_b()};
   }
-  return MakeRandomCropPad(std::move(crops));
+  return MakeRandomCropPad(crops.empty() ? DefaultSsdCropPads() : std::move(crops));
 }
 
 std::unique_ptr<AugmentationStep> MakePad(const config::RandomPadImage& message) {

@@ -245,4 +245,17 @@ std::vector<CropOptions> DefaultSsdCrops() {
   return crops;
 }
 
+std::vector<CropPadOptions> DefaultSsdCropPads() {
+  std::vector<CropPadOptions> result;
+  std::vector<CropOptions> crops = DefaultSsdCrops();
+  crops.erase(crops.begin());
+  for (const CropOptions& crop : crops) {
+    CropPadOptions& options = result.emplace_back();
+    options.crop = crop;
+    options.min_padded_size_ratio = {1.0f, 1.0f};
+    options.max_padded_size_ratio = {2.0f, 2.0f};
+  }
+  return result;
+}
+
 }  // namespace pushpull

@@ -66,6 +66,10 @@ std::unique_ptr<AugmentationStep> MakeRandomCropFixedAspectRatio(std::vector<Cro
 // The seven options that ssd_random_crop uses if the config lists no operations, with
 // min_object_covered from 0 to 1.
 std::vector<CropOptions> DefaultSsdCrops();
+// The six options that ssd_random_crop_pad uses if the config lists no operations: those of
+// DefaultSsdCrops but the first, each padded to one to two times the size of the image with its
+// mean colour.
+std::vector<CropPadOptions> DefaultSsdCropPads();
 
 }  // namespace pushpull
 

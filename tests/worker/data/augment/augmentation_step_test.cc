@@ -1,6 +1,7 @@
 #include "worker/data/augment/augmentation_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -172,23 +173,61 @@ TEST(AugmentationStepTest, PaddingUsesTheMeanColourByDefault) {
   EXPECT_NEAR(marked.boxes[0].ymax - marked.boxes[0].ymin, 0.5f, 1e-6);
 }
 
+// As TensorFlow does, an operation pads with black where it sets no colour.
 TEST(AugmentationStepTest, PaddingBehindACropUsesTheColourOfTheConfig) {
-  Marked marked(10, 10, {0, 0, 10, 10});
-  CounterRandom random(1, 1);
-  Make(
-      "ssd_random_crop_pad { operations { min_padded_size_ratio: [2, 2] "
-      "max_padded_size_ratio: [2, 2] pad_color_r: 11 pad_color_g: 22 pad_color_b: 33 } }")
-      ->Apply(&random, &marked.image, &marked.boxes);
-  const PixelView view = marked.image.View();
-  ASSERT_EQ(view.height, 20);
-  ASSERT_EQ(view.width, 20);
-  int padded = 0;
-  for (int i = 0; i < 3 * 400; i += 3) {
-    if (view.bytes[i] == 200) continue;
-    ++padded;
-    for (int c = 0; c < 3; ++c) EXPECT_EQ(view.bytes[i + c], 11 * (c + 1));
+  struct Case {
+    const char* colour;
+    std::array<int, 3> expected;
+  };
+  for (const Case& c : {Case{"pad_color_r: 11 pad_color_g: 22 pad_color_b: 33", {11, 22, 33}},
+                        Case{"pad_color_g: 22", {0, 22, 0}}, Case{"", {0, 0, 0}}}) {
+    SCOPED_TRACE(c.colour);
+    Marked marked(10, 10, {0, 0, 10, 10});
+    CounterRandom random(1, 1);
+    Make(std::string("ssd_random_crop_pad { operations { min_padded_size_ratio: [2, 2] "
+                     "max_padded_size_ratio: [2, 2] ") +
+         c.colour + " } }")
+        ->Apply(&random, &marked.image, &marked.boxes);
+    const PixelView view = marked.image.View();
+    ASSERT_EQ(view.height, 20);
+    ASSERT_EQ(view.width, 20);
+    int padded = 0;
+    for (int i = 0; i < 3 * 400; i += 3) {
+      if (view.bytes[i] == 200) continue;
+      ++padded;
+      for (int k = 0; k < 3; ++k) EXPECT_EQ(view.bytes[i + k], c.expected[k]);
+    }
+    EXPECT_GE(padded, 300);
   }
-  EXPECT_GE(padded, 300);
+}
+
+TEST(AugmentationStepTest, CropsAndPadsWithTensorflowsDefaults) {
+  const std::vector<CropPadOptions> options = DefaultSsdCropPads();
+  ASSERT_EQ(options.size(), 6u);
+  const std::vector<float> covered = {0.1f, 0.3f, 0.5f, 0.7f, 0.9f, 1.0f};
+  for (size_t i = 0; i < options.size(); ++i) {
+    EXPECT_EQ(options[i].crop.min_object_covered, covered[i]);
+    EXPECT_EQ(options[i].crop.overlap_thresh, covered[i]);
+    EXPECT_EQ(options[i].crop.min_aspect_ratio, 0.5f);
+    EXPECT_EQ(options[i].crop.max_aspect_ratio, 2.0f);
+    EXPECT_EQ(options[i].crop.min_area, 0.1f);
+    EXPECT_EQ(options[i].crop.max_area, 1.0f);
+    EXPECT_EQ(options[i].crop.random_coef, 0.15f);
+  }
+  // All pixels have one colour, which is their mean too.
+  std::set<int> heights;
+  for (int i = 0; i < 60; ++i) {
+    Marked marked(10, 10, {0, 0, 10, 10});
+    CounterRandom random(12, i);
+    Make("ssd_random_crop_pad {}")->Apply(&random, &marked.image, &marked.boxes);
+    const PixelView view = marked.image.View();
+    heights.insert(view.height);
+    for (int k = 0; k < 3 * view.height * view.width; ++k) {
+      ASSERT_EQ(view.bytes[k], 200 + 10 * (k % 3));
+    }
+  }
+  EXPECT_GE(*heights.begin(), 10);
+  EXPECT_EQ(*heights.rbegin(), 20);
 }
 
 // Every drawn window obeys the limits on area, aspect ratio and coverage.
