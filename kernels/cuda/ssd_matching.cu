@@ -52,10 +52,11 @@ __device__ __forceinline__ int BestMatch(const ArgMaxMatcherSpec& matcher,
 }
 
 // One block matches the anchors of one image, in three steps with barriers between them: mark all
-// anchors as not forced; give each box the anchor it overlaps most, a warp per box; match all other
-// anchors by threshold, a thread per anchor that goes over all boxes. Nothing is in shared memory:
-// the marks are in the output, anchors and boxes come from the caches. The overlaps, up to
-// 2 * anchors * boxes of them, are the likely bound; with few images most multiprocessors are idle.
+// anchors as not forced; give each box of a weight above 0 the anchor it overlaps most, a warp per
+// box; match all other anchors by threshold, a thread per anchor that goes over all boxes. Nothing
+// is in shared memory: the marks are in the output, anchors and boxes come from the caches. The
+// overlaps, up to 2 * anchors * boxes of them, are the likely bound; with few images most
+// multiprocessors are idle.
 __global__ void __launch_bounds__(kThreads)
     MatchKernel(ArgMaxMatcherSpec matcher, SsdBatch batch, int* all_matches) {
   int* const matches = all_matches + int64_t{blockIdx.x} * batch.num_anchors;
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(kThreads)
   if (matcher.force_match_for_each_row) {
     const int warps = blockDim.x / kWarpLanes;
     for (int b = threadIdx.x / kWarpLanes; b < num_boxes; b += warps) {
+      if (!MayForce(boxes[b])) continue;  // the lanes of a warp have the same box
       const int best = BestAnchor(boxes[b].box, batch.anchors, batch.num_anchors);
       // If several boxes want one anchor, the first box gets it.
       if (threadIdx.x % kWarpLanes == 0) atomicMin(&matches[best], b);

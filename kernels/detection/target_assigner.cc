@@ -30,7 +30,9 @@ std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const Bo
     matches[a] = JudgeOverlap(spec, best, best_overlap);
   }
   if (spec.force_match_for_each_row) {
-    for (int b = num_boxes - 1; b >= 0; --b) matches[best_anchor[b]] = b;
+    for (int b = num_boxes - 1; b >= 0; --b) {
+      if (MayForce(boxes[b])) matches[best_anchor[b]] = b;
+    }
   }
   return matches;
 }

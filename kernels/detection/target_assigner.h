@@ -21,6 +21,7 @@ namespace pushpull {
 //    is ignored. Without negatives_lower_than_unmatched, "unmatched" and "ignored" are exchanged.
 // 2. With force_match_for_each_row, each box also takes the anchor that overlaps it most, the first
 //    among equals, however small the overlap. If several boxes take one anchor, the first box wins.
+//    Boxes of weight 0, which mark what the losses ignore, take no anchor in this way.
 // Without boxes all anchors are unmatched.
 std::vector<int> MatchAnchors(const ArgMaxMatcherSpec& spec, absl::Span<const BoundingBox> anchors,
                               absl::Span<const LabeledBox> boxes);

@@ -17,6 +17,10 @@ struct LabeledBox {
   float weight = 1.0f;  // the weight of its anchors in both losses
 };
 
+// Whether the box takes the anchor that overlaps it most if the matcher forces a match for each
+// box.
+PUSHPULL_HOST_DEVICE inline bool MayForce(const LabeledBox& box) { return box.weight > 0.0f; }
+
 inline constexpr int kUnmatched = -1;  // background
 inline constexpr int kIgnored = -2;    // between the thresholds; counts in no loss
 

@@ -204,6 +204,27 @@ TYPED_TEST(SsdLossTest, BreaksTiesLikeTheCpu) {
   }
 }
 
+// In each pair, the box of weight 0 comes first and has the same best anchor as the other one.
+TYPED_TEST(SsdLossTest, ABoxOfWeightZeroForcesNoMatch) {
+  const DetectionSpec spec = BaseSpec(3);
+  SsdCase pairs = RandomSsdCase(550, spec, 2, {40, 20}, 0);
+  for (auto& boxes : pairs.objects) {
+    for (int a = 0; a < 60; a += 7) {
+      BoundingBox box = pairs.anchors[a];
+      box.ymax = box.ymin + 0.3f * (box.ymax - box.ymin);
+      boxes.push_back({box, 0, 0.0f});
+      boxes.push_back({box, 1, 1.0f});
+    }
+  }
+  CheckSsdCase<TypeParam>(pairs);
+  const int64_t forced = SsdLossByGpu<TypeParam>(pairs).result.matched_anchors;
+  for (auto& boxes : pairs.objects) {
+    for (LabeledBox& box : boxes) box.weight = 0.0f;
+  }
+  CheckSsdCase<TypeParam>(pairs);
+  EXPECT_LT(SsdLossByGpu<TypeParam>(pairs).result.matched_anchors, forced);
+}
+
 TYPED_TEST(SsdLossTest, BadNumbersShowInTheLoss) {
   for (const auto kind : {Classification::kSigmoid, Classification::kSoftmax}) {
     for (const double bad : {kNan, kInfinity, -kInfinity}) {

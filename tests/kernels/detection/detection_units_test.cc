@@ -177,6 +177,23 @@ TEST(MatchAnchors, AForcedMatchMayTakeAnAnchorWithoutOverlap) {
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, kUnmatched}));
 }
 
+// A box of weight 0 marks a place that the losses ignore. The real box behind it in the list has
+// the same best anchor and takes it. By threshold a box of weight 0 is matched like any other.
+TEST(MatchAnchors, ABoxOfWeightZeroForcesNoMatch) {
+  ArgMaxMatcherSpec spec;
+  spec.force_match_for_each_row = true;
+  const std::vector<BoundingBox> anchors = {
+      {0, 0, 0.4f, 0.4f}, {0.5f, 0.5f, 1, 1}, {0.9f, 0, 1, 0.1f}};
+  const LabeledBox real{{0, 0, 0.2f, 0.2f}, 0, 0.5f};
+  const LabeledBox ignored{{0, 0, 0.25f, 0.25f}, 1, 0.0f};
+  const LabeledBox matched{{0.5f, 0.5f, 1, 1}, 2, 0.0f};
+  EXPECT_EQ(MatchAnchors(spec, anchors, {ignored, real, matched}),
+            (std::vector<int>{1, 2, kUnmatched}));
+  EXPECT_EQ(MatchAnchors(spec, anchors, {real, ignored, matched}),
+            (std::vector<int>{0, 2, kUnmatched}));
+  EXPECT_EQ(MatchAnchors(spec, anchors, {ignored}), (std::vector<int>(3, kUnmatched)));
+}
+
 TEST(MatchAnchors, WithoutBoxesAllAnchorsAreBackground) {
   ArgMaxMatcherSpec spec;
   spec.force_match_for_each_row = true;
