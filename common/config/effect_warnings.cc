@@ -4,6 +4,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 
+#include "common/config/frozen_batch_norms.h"
 #include "common/config/set_values.h"
 
 namespace pushpull {
@@ -60,6 +61,18 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
                 when);
 }
 
+void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
+  const bool follows_config = extractor.override_base_feature_extractor_hyperparams();
+  warnings->Add(
+      ssd.freeze_batchnorm() && BatchNormsToFreeze(ssd) == FrozenBatchNorms::kNone,
+      "model.ssd.freeze_batchnorm",
+      absl::StrCat("with ", extractor.type(),
+                   follows_config ? " and override_base_feature_extractor_hyperparams" : "",
+                   ", as in TensorFlow 1",
+                   follows_config ? ": use batch_norm { train: false } in conv_hyperparams" : ""));
+}
+
 // Whether a batch norm in the message has bias_corrected_moving_statistics.
 bool CorrectsStatistics(const google::protobuf::Message& message) {
   bool corrects = false;
@@ -103,6 +116,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   WarnAboutCorrectedStatistics(config, sync, warnings);
   WarnAboutClipping(config.train_config(), warnings);
   if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
+  if (config.model().has_ssd()) WarnAboutFreezing(config.model().ssd(), &effects);
 }
 
 }  // namespace pushpull

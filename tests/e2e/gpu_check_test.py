@@ -19,11 +19,12 @@ from operators import FULL
 HOST = pathlib.Path(__file__).resolve().parent / "gpu_host"
 SCRIPTS = ROOT / "scripts"
 # What makes the pipelines small enough for the emulation. Batch norm is frozen, because batch statistics over one or two
-# samples magnify rounding errors.
+# samples magnify rounding errors: freeze_batchnorm freezes a detector's backbone, and conv_hyperparams the rest.
 SMALL = [(r"(height|width): (224|160)", r"\1: SIZE"), (r"depth_multiplier: [0-9.]+", "depth_multiplier: 0.1"),
          (r'type: "mobilenet_v2"(?!\s*depth)', 'type: "mobilenet_v2" depth_multiplier: 0.1 min_depth: 8'),
          (r"^  batch_size: \d+", "  batch_size: 6"), (r"num_examples: \d+", "num_examples: 24"),
-         (r"^  (classifier|ssd) \{$", r"  \1 { freeze_batchnorm: true")]
+         (r"^  (classifier|ssd) \{$", r"  \1 { freeze_batchnorm: true"),
+         (r"batch_norm \{", "batch_norm { train: false")]
 NETWORKS = ("mobilenet_v2", "ssd_mobilenet_v2", "ssd_mobilenet_v1")
 HUNG = "ElementwiseTest/0.NanStaysNan"
 CRASHED = "DepthwiseTiles/CudaConvolutionOnTwoMultiprocessors.FloatMatchesTheReference/11"

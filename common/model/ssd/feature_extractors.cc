@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/config/frozen_batch_norms.h"
 #include "common/config/model_types.h"
 #include "common/model/families/depths.h"
 #include "common/model/families/family.h"
@@ -147,14 +148,15 @@ class MapBuilder {
 
 }  // namespace
 
-std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
-                                NetworkBuilder* builder) {
+std::vector<int> AddFeatureMaps(const config::Ssd& ssd, NetworkBuilder* builder) {
+  const Extractor& extractor = ssd.feature_extractor();
   LayerHyperparams hyperparams = ResolveDetectorHyperparams(extractor.conv_hyperparams());
   const SsdType type = *FindSsdType(extractor.type());
   const ExtractorRow& row = RowOf(type.name);
   const bool override = extractor.override_base_feature_extractor_hyperparams();
-  const SsdBackbone backbone = row.add_backbone(
-      extractor, override ? hyperparams : row.scope(IsKerasType(extractor.type())), builder);
+  LayerHyperparams base = override ? hyperparams : row.scope(IsKerasType(extractor.type()));
+  if (BatchNormsToFreeze(ssd) == FrozenBatchNorms::kBackbone) base.batch_norm->frozen = true;
+  const SsdBackbone backbone = row.add_backbone(extractor, base, builder);
   MapBuilder maps(extractor, std::move(hyperparams), builder);
   switch (type.maps) {
     case FeatureMaps::kExtraLayers:

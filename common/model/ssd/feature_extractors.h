@@ -11,16 +11,15 @@
 namespace pushpull {
 
 // Adds the layers under the scope FeatureExtractor and returns the nodes of the feature maps, from
-// the largest to the smallest. The first layer reads the image. `extractor` must be part of a valid
+// the largest to the smallest. The first layer reads the image. `ssd` must be part of a valid
 // config.
 //
 // The backbone has the training scope of its slim network. With
 // override_base_feature_extractor_hyperparams it has the conv_hyperparams of the extractor, but for
 // what slim's definition of the network fixes, such as its activations. All other layers always
 // follow conv_hyperparams. Their regularizer covers depthwise weights too, as in slim's
-// separable_conv2d.
-std::vector<int> AddFeatureMaps(const config::SsdFeatureExtractor& extractor,
-                                NetworkBuilder* builder);
+// separable_conv2d. Freezes the backbone's batch norms if BatchNormsToFreeze says kBackbone.
+std::vector<int> AddFeatureMaps(const config::Ssd& ssd, NetworkBuilder* builder);
 
 }  // namespace pushpull
 

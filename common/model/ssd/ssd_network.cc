@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/frozen_batch_norms.h"
 #include "common/model/detection_config.h"
 #include "common/model/image_resize.h"
 #include "common/model/network_builder.h"
@@ -19,9 +20,10 @@ constexpr int kImageChannels = 3;
 NetworkSpec BuildSsd(const config::Ssd& ssd) {
   const ImageSize image = ResizedSize(ssd.image_resizer());
   NetworkBuilder builder(ssd.feature_extractor().type(),
-                         {image.height, image.width, kImageChannels}, ssd.freeze_batchnorm());
+                         {image.height, image.width, kImageChannels},
+                         BatchNormsToFreeze(ssd) == FrozenBatchNorms::kAll);
   builder.UseFixedPadding(ssd.feature_extractor().use_explicit_padding());
-  const std::vector<int> maps = AddFeatureMaps(ssd.feature_extractor(), &builder);
+  const std::vector<int> maps = AddFeatureMaps(ssd, &builder);
   builder.UseFixedPadding(false);
   DetectionSpec detection = ResolveDetection(ssd);
   std::vector<int> anchors;

@@ -147,7 +147,8 @@ TEST(EmulatedModelTest, SsdMobilenetV1MatchesTheHost) {
       Problem(MakeSsdTestConfig("ssd_mobilenet_v1",
                                 "freeze_batchnorm: true num_classes: 3 image_resizer { "
                                 "fixed_shape_resizer { height: 33 width: 33 } } "
-                                "feature_extractor { depth_multiplier: 0.25 } ")),
+                                "feature_extractor { depth_multiplier: 0.25 conv_hyperparams { "
+                                "batch_norm { train: false } } } ")),
       1);
 }
 
