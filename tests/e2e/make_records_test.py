@@ -95,6 +95,14 @@ class MakeRecords(unittest.TestCase):
             self.assertEqual(self.left(), ["train-00000-of-00001", "train.pbtxt"])
             self.assertEqual("files" in result, code == 0)
 
+    def test_clipped_boxes_are_reported_and_written(self):
+        self.write("voc/Annotations/b.xml", annotation(("dog", 5, 5, 21, 8), ("cat", 1, 1, 3, 2)))
+        process = self.convert()
+        self.assertIn("b.xml object 0", process.stderr)
+        self.assertIn("clipped", process.stderr)
+        result = json.loads(process.stdout)
+        self.assertEqual((result["boxes"], result["bad_boxes"], result["clipped_boxes"]), (4, 0, 1))
+
     def test_damaged_image_is_reported(self):
         self.write("voc/JPEGImages/b.png", png(10, 20)[:60])
         self.assertIn("b.png", self.convert(code=65).stderr)

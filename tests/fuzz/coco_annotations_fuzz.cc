@@ -21,7 +21,7 @@ void Run(absl::string_view input) {
     for (const AnnotatedObject& object : image.objects) {
       CHECK(read->categories.Find(object.text).has_value()) << object.text;
       Box box = object.box;
-      if (CheckBox(&box).empty()) CheckUsableBox(box);
+      if (CheckBox(&box).usable()) CheckUsableBox(box);
     }
   }
 }

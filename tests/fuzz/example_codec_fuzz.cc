@@ -34,10 +34,11 @@ void CheckRoundTrip(const Example& example) {
   ExampleDecoding decoding;
   decoding.num_classes = kNumClasses;
   Example again;
-  std::vector<std::string> issues;
+  BoxIssues issues;
   const absl::Status status = DecodeExample(*bytes, "again", decoding, &again, &issues);
   CHECK(status.ok()) << status;
-  CHECK(issues.empty()) << issues[0];
+  CHECK(issues.left_out.empty()) << issues.left_out[0];
+  CHECK(issues.clipped.empty()) << issues.clipped[0];
   CHECK(again.image.pixels == example.image.pixels);
   CHECK_EQ(again.boxes.size(), example.boxes.size());
   for (size_t i = 0; i < again.boxes.size(); ++i) {
@@ -59,7 +60,7 @@ void Run(absl::string_view input) {
   decoding.num_classes = kNumClasses;
   if ((mode & 0x80) != 0) decoding.label_map = &*label_map;
   Example example;
-  std::vector<std::string> issues;
+  BoxIssues issues;
   const absl::Status status = DecodeExample(input, "fuzz", decoding, &example, &issues);
   if (!status.ok()) {
     CHECK(absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) << status;

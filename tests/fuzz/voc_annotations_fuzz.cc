@@ -21,7 +21,7 @@ void Run(absl::string_view input) {
     CHECK(!object.text.empty());
     CHECK_EQ(object.index, static_cast<int>(i));
     Box box = object.box;
-    if (CheckBox(&box).empty()) CheckUsableBox(box);
+    if (CheckBox(&box).usable()) CheckUsableBox(box);
   }
 }
 

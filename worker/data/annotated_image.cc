@@ -4,23 +4,33 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace pushpull {
 
-std::string CheckBox(Box* box) {
-  const auto problem = [box](const char* what) {
-    return absl::StrFormat("%s: ymin %.6g xmin %.6g ymax %.6g xmax %.6g", what, box->ymin,
-                           box->xmin, box->ymax, box->xmax);
+void BoxIssues::Add(absl::string_view box, const BoxFinding& finding) {
+  if (!finding.problem.empty()) left_out.push_back(absl::StrCat(box, ": ", finding.problem));
+  if (!finding.clipped.empty()) clipped.push_back(absl::StrCat(box, ": ", finding.clipped));
+}
+
+BoxFinding CheckBox(Box* box) {
+  const Box given = *box;
+  const auto say = [&given](absl::string_view what) {
+    return absl::StrFormat("%s: ymin %.6g xmin %.6g ymax %.6g xmax %.6g", what, given.ymin,
+                           given.xmin, given.ymax, given.xmax);
   };
+  const auto problem = [&say](absl::string_view what) { return BoxFinding{say(what), ""}; };
   for (const float edge : {box->ymin, box->xmin, box->ymax, box->xmax}) {
     if (!std::isfinite(edge)) return problem("the box has an edge that is no number");
   }
   if (box->ymin > box->ymax || box->xmin > box->xmax) return problem("the box has swapped edges");
   if (box->ymin == box->ymax || box->xmin == box->xmax) return problem("the box has no area");
-  if (std::min(box->ymin, box->xmin) < -kBoxTolerance ||
-      std::max(box->ymax, box->xmax) > 1 + kBoxTolerance) {
-    return problem("the box reaches outside the image (edges are shares of its sides, 0 to 1)");
+  const float low = std::min(box->ymin, box->xmin), high = std::max(box->ymax, box->xmax);
+  if (low < -kMaxBoxOvershoot || high > 1 + kMaxBoxOvershoot) {
+    return problem(
+        "the box reaches outside the image by more than a tenth of its side (edges are shares of "
+        "the sides, 0 to 1)");
   }
   Box clipped = *box;
   for (float* edge : {&clipped.ymin, &clipped.xmin, &clipped.ymax, &clipped.xmax}) {
@@ -30,13 +40,14 @@ std::string CheckBox(Box* box) {
     return problem("the box has no area within the image");
   }
   *box = clipped;
-  return "";
+  if (low >= -kBoxTolerance && high <= 1 + kBoxTolerance) return {};
+  return {"", say("the box reaches outside the image and is clipped to it")};
 }
 
-std::string ResolveObject(const LabelMap& label_map, AnnotatedObject* object) {
+BoxFinding ResolveObject(const LabelMap& label_map, AnnotatedObject* object) {
   const std::optional<int32_t> label = label_map.Find(object->text);
   if (!label) {
-    return absl::StrFormat("the class \"%s\" is not in the label map", object->text);
+    return {absl::StrFormat("the class \"%s\" is not in the label map", object->text), ""};
   }
   object->box.label = *label;
   return CheckBox(&object->box);

@@ -40,17 +40,37 @@ struct AnnotatedImage {
   std::vector<AnnotatedObject> objects;
 };
 
-// An edge may lie this far outside the image, as a share of the image's side: writers round.
+// How far an edge may lie outside the image, as a share of the image's side. Up to kBoxTolerance it
+// is taken for a rounding error of the program that wrote it, up to kMaxBoxOvershoot for an object
+// that the image cuts off. TensorFlow's evaluation has the same limit, 1.1.
 inline constexpr float kBoxTolerance = 1e-4f;
+inline constexpr float kMaxBoxOvershoot = 0.1f;
 
-// Returns an empty string if the box can be used, and moves edges that lie outside the image by at
-// most kBoxTolerance onto its border. Otherwise returns what is wrong and leaves the box alone: an
-// edge is not finite, edges are swapped, the box has no area, or it reaches outside the image.
-std::string CheckBox(Box* box);
+// What there is to say of a box. Both texts are empty if it can be used as it is.
+struct BoxFinding {
+  std::string problem;  // why the box cannot be used
+  std::string clipped;  // that the box was clipped to the image, with the edges that it had
+  bool usable() const { return problem.empty(); }
+};
 
-// Sets the object's label from its text and then checks its box. Returns an empty string, or what
-// is wrong: the label map has no such class, or a problem that CheckBox found.
-std::string ResolveObject(const LabelMap& label_map, AnnotatedObject* object);
+// What there is to say of the boxes of one or several images: one line for each box that cannot be
+// used, and for each box that was clipped.
+struct BoxIssues {
+  std::vector<std::string> left_out;
+  std::vector<std::string> clipped;
+  // Adds the finding's texts. `box` names the box, such as "a.xml object 3".
+  void Add(absl::string_view box, const BoxFinding& finding);
+};
+
+// Clips a usable box to the image: moves edges that lie outside onto its border, and says so if one
+// was further outside than kBoxTolerance. Leaves a box alone that has a problem: an edge is not
+// finite, edges are swapped, the box has no area, it reaches out of the image by more than
+// kMaxBoxOvershoot, or nothing of it is in the image.
+BoxFinding CheckBox(Box* box);
+
+// Sets the object's label from its text and then checks its box. The problem is that the label map
+// has no such class, or one that CheckBox found.
+BoxFinding ResolveObject(const LabelMap& label_map, AnnotatedObject* object);
 
 // Checks that the annotated `height` and `width`, in pixels, are those of the image; otherwise its
 // boxes would be in the wrong places. INVALID_ARGUMENT: they differ. `name` is used in the message.

@@ -182,12 +182,13 @@ std::string FullName(absl::string_view name, Features* features) {
   return std::string(name);
 }
 
-std::string DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding& decoding,
-                         Box* box) {
+BoxFinding DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding& decoding,
+                        Box* box) {
   *box = Box{lists.ymin.value(i), lists.xmin.value(i), lists.ymax.value(i), lists.xmax.value(i)};
   std::string problem = FindLabel(lists.text, lists.label, i, decoding, &box->label);
-  if (problem.empty()) problem = CheckBox(box);
-  if (!problem.empty()) return problem;
+  if (!problem.empty()) return {std::move(problem), ""};
+  BoxFinding finding = CheckBox(box);
+  if (!finding.usable()) return finding;
   box->difficult = lists.difficult.value_size() > 0 && lists.difficult.value(i) != 0;
   box->is_crowd = lists.is_crowd.value_size() > 0 && lists.is_crowd.value(i) != 0;
   box->is_group_of = lists.group_of.value_size() > 0 && lists.group_of.value(i) != 0;
@@ -197,9 +198,9 @@ std::string DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding&
   }
   if (lists.weight.value_size() > 0) box->weight = lists.weight.value(i);
   if (!std::isfinite(box->weight) || box->weight < 0) {
-    return absl::StrCat("weight is ", box->weight, ", expected 0 or more");
+    return {absl::StrCat("weight is ", box->weight, ", expected 0 or more"), ""};
   }
-  return "";
+  return finding;
 }
 
 class FeatureWriter {
@@ -242,8 +243,7 @@ class FeatureWriter {
 }  // namespace
 
 absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
-                           const ExampleDecoding& decoding, Example* example,
-                           std::vector<std::string>* issues) {
+                           const ExampleDecoding& decoding, Example* example, BoxIssues* issues) {
   tensorflow::Example proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return absl::DataLossError(absl::StrCat(name, ": not a tf.Example"));
@@ -277,12 +277,9 @@ absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
   if (decoding.annotation == Annotation::kImageLabel) return absl::OkStatus();
   for (int i = 0; i < lists.xmin.value_size(); ++i) {
     Box box;
-    const std::string problem = DecodeObject(lists, i, decoding, &box);
-    if (problem.empty()) {
-      example->boxes.push_back(box);
-    } else {
-      issues->push_back(absl::StrCat(full_name, " object ", i, ": ", problem));
-    }
+    const BoxFinding finding = DecodeObject(lists, i, decoding, &box);
+    if (finding.usable()) example->boxes.push_back(box);
+    issues->Add(absl::StrCat(full_name, " object ", i), finding);
   }
   return absl::OkStatus();
 }

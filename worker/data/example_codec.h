@@ -43,16 +43,16 @@ struct ExampleDecoding {
 // Decodes the image and its annotation into *example. `name` identifies the record in messages.
 //
 // With kBoxes, or with kEither if the record has no image label, example->label is 0. With
-// kImageLabel there are no boxes. Boxes that cannot be used (unknown class, no area, outside the
-// image, bad weight) are left out; each adds a line to *issues with `name`, the image's filename,
-// the object's index from 0 and the problem.
+// kImageLabel there are no boxes. Boxes are clipped to the image. Those that cannot be used
+// (unknown class, bad weight, a problem that CheckBox finds) are left out. A box that is left out
+// or clipped adds a line to *issues with `name`, the image's filename, the object's index from 0
+// and what is wrong.
 //
 // DATA_LOSS: `bytes` is not a tf.Example, or the image is damaged. INVALID_ARGUMENT: there is not
 // exactly one image/encoded, a key has the wrong type, the object lists have different lengths, the
 // image label is missing or unknown, or the image is not supported.
 absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
-                           const ExampleDecoding& decoding, Example* example,
-                           std::vector<std::string>* issues);
+                           const ExampleDecoding& decoding, Example* example, BoxIssues* issues);
 
 // Returns a serialized tf.Example with the keys above except image/object/weight and
 // image/object/group_of. The image/class keys are written if the image has a label, the

@@ -32,7 +32,9 @@
 namespace pushpull {
 
 inline constexpr char kImageCacheMagic[8] = {'P', 'P', 'I', 'M', 'A', 'G', 'E', 'S'};
-inline constexpr uint32_t kImageCacheVersion = 2;  // 1 had no group boxes
+// Version 1 had no group boxes. Version 2 lacks boxes that reach outside the image, which are
+// clipped since version 3.
+inline constexpr uint32_t kImageCacheVersion = 3;
 inline constexpr size_t kImageCacheKeyBytes = 32;
 // Largest height and width of a stored image; keeps height * width * channels far from overflow.
 inline constexpr uint32_t kImageCacheMaxSide = 1u << 24;

@@ -81,7 +81,7 @@ std::string RecordSource::describe() const {
 }
 
 absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* example,
-                                      std::vector<std::string>* issues) const {
+                                      BoxIssues* issues) const {
   CHECK_GE(index, 0);
   CHECK_LT(index, size());
   const Record& record = records_[index];
@@ -99,33 +99,40 @@ absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* ex
 }
 
 absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const {
-  std::vector<std::string> issues;
+  BoxIssues issues;
   PP_RETURN_IF_ERROR(ReadRecord(index, keep_jpeg, example, &issues));
-  for (const std::string& issue : issues) {
-    const int number = num_logged_.load(std::memory_order_relaxed) < kMaxLogged
-                           ? num_logged_.fetch_add(1, std::memory_order_relaxed)
-                           : kMaxLogged;
-    if (number >= kMaxLogged) break;
-    LOG(WARNING) << issue << "; the box is left out"
-                 << (number + 1 == kMaxLogged ? " (further ones are not logged; make_records "
-                                                "--check lists all)"
-                                              : "");
-  }
+  for (const std::string& box : issues.left_out) LogBox(box, "; the box is left out");
+  for (const std::string& box : issues.clipped) LogBox(box, "");
   return absl::OkStatus();
 }
 
+void RecordSource::LogBox(absl::string_view box, absl::string_view ending) const {
+  if (num_logged_.load(std::memory_order_relaxed) >= kMaxLogged) return;
+  const int number = num_logged_.fetch_add(1, std::memory_order_relaxed);
+  if (number >= kMaxLogged) return;
+  LOG(WARNING) << box << ending
+               << (number + 1 == kMaxLogged ? " (further ones are not logged; make_records --check "
+                                              "lists all)"
+                                            : "");
+}
+
 absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  std::atomic<int64_t> num_issues{0};
+  std::atomic<int64_t> num_left_out{0};
+  std::atomic<int64_t> num_clipped{0};
   const absl::Status status =
       CheckExamples(size(), describe(), pool, stopped, [&](int64_t i, Example* example) {
-        std::vector<std::string> issues;
+        BoxIssues issues;
         const absl::Status read = Read(i, example, &issues);
-        num_issues += static_cast<int64_t>(issues.size());
+        num_left_out += static_cast<int64_t>(issues.left_out.size());
+        num_clipped += static_cast<int64_t>(issues.clipped.size());
         return read;
       });
-  LOG_IF(WARNING, num_issues > 0) << describe() << ": " << num_issues
-                                  << " boxes cannot be used and are left out; make_records --check "
-                                     "lists them";
+  LOG_IF(WARNING, num_left_out > 0) << describe() << ": " << num_left_out
+                                    << " boxes cannot be used and are left out; make_records "
+                                       "--check lists them";
+  LOG_IF(WARNING, num_clipped > 0) << describe() << ": " << num_clipped
+                                   << " boxes reach outside their images and are clipped; "
+                                      "make_records --check lists them";
   return status;
 }
 

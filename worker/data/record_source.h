@@ -41,25 +41,27 @@ class RecordSource final : public ImageSource {
   int num_classes() const override { return options_.num_classes; }
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
-  // Leaves out boxes that cannot be used (see DecodeExample) and logs the first 20 of them.
+  // Leaves out boxes that cannot be used and clips those that reach outside the image (see
+  // DecodeExample), and logs the first 20 of these boxes.
   absl::Status Get(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/false, example);
   }
   absl::Status GetEncoded(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/true, example);
   }
-  // Also logs how many boxes cannot be used.
+  // Also logs how many boxes cannot be used and how many are clipped.
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
-  // As Get, but logs nothing and adds a line to *issues for each box that cannot be used.
-  absl::Status Read(int64_t index, Example* example, std::vector<std::string>* issues) const {
+  // As Get, but logs nothing and adds a line to *issues for each box that it leaves out or clips.
+  absl::Status Read(int64_t index, Example* example, BoxIssues* issues) const {
     return ReadRecord(index, /*keep_jpeg=*/false, example, issues);
   }
 
  private:
-  absl::Status ReadRecord(int64_t index, bool keep_jpeg, Example* example,
-                          std::vector<std::string>* issues) const;
+  absl::Status ReadRecord(int64_t index, bool keep_jpeg, Example* example, BoxIssues* issues) const;
   absl::Status ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const;
+  // Logs a line of BoxIssues, unless 20 have been logged.
+  void LogBox(absl::string_view box, absl::string_view ending) const;
 
   struct File {
     std::string path;

@@ -7,13 +7,26 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "worker/data/annotated_image.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/image_sources.h"
 #include "worker/data/voc_annotations.h"
 
 namespace pushpull {
+namespace {
+
+// Logs the first lines of the list, each with `ending`, and the number of all if it is larger.
+void LogBoxes(absl::string_view source, const std::vector<std::string>& boxes,
+              absl::string_view ending, absl::string_view done) {
+  constexpr size_t kMaxLogged = 20;
+  for (size_t i = 0; i < std::min(boxes.size(), kMaxLogged); ++i) {
+    LOG(WARNING) << boxes[i] << ending;
+  }
+  LOG_IF(WARNING, boxes.size() > kMaxLogged)
+      << source << ": " << boxes.size() << " boxes are " << done << " in all";
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileSystem> files,
                                                            const std::string& path,
@@ -28,13 +41,8 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
   auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
   source->class_names_ = label_map.class_names(num_classes);
   PP_RETURN_IF_ERROR(source->Load(path, split, label_map, stopped));
-  constexpr size_t kMaxLogged = 20;
-  const std::vector<std::string>& issues = source->issues_;
-  for (size_t i = 0; i < std::min(issues.size(), kMaxLogged); ++i) {
-    LOG(WARNING) << issues[i] << "; the box is left out";
-  }
-  LOG_IF(WARNING, issues.size() > kMaxLogged)
-      << source->name_ << ": " << issues.size() << " boxes are left out in all";
+  LogBoxes(source->name_, source->issues_.left_out, "; the box is left out", "left out");
+  LogBoxes(source->name_, source->issues_.clipped, "", "clipped");
   return source;
 }
 
@@ -50,12 +58,9 @@ absl::Status VocSource::Load(const std::string& path, const std::string& split,
     PP_ASSIGN_OR_RETURN(AnnotatedImage image, ParseVocAnnotation(xml, annotation));
     Entry entry{std::move(image_paths[i]), image.height, image.width, {}};
     for (AnnotatedObject& object : image.objects) {
-      const std::string problem = ResolveObject(label_map, &object);
-      if (problem.empty()) {
-        entry.boxes.push_back(object.box);
-      } else {
-        issues_.push_back(absl::StrCat(annotation, " object ", object.index, ": ", problem));
-      }
+      const BoxFinding finding = ResolveObject(label_map, &object);
+      if (finding.usable()) entry.boxes.push_back(object.box);
+      issues_.Add(absl::StrCat(annotation, " object ", object.index), finding);
     }
     images_.push_back(std::move(entry));
   }
@@ -64,7 +69,7 @@ absl::Status VocSource::Load(const std::string& path, const std::string& split,
 
 std::string VocSource::describe() const {
   return absl::StrCat("Pascal VOC ", name_, ": ", size(), " images, ", num_classes(), " classes, ",
-                      issues_.size(), " boxes left out");
+                      issues_.left_out.size(), " boxes left out");
 }
 
 absl::Status VocSource::Get(int64_t index, Example* example) const {

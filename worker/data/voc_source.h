@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/file_system.h"
+#include "worker/data/annotated_image.h"
 #include "worker/data/image_source.h"
 #include "worker/data/label_map.h"
 
@@ -18,7 +19,8 @@ namespace pushpull {
 class VocSource final : public ImageSource {
  public:
   // Reads all annotations of the split, but no images. Blocks on the disk. Leaves out boxes that
-  // cannot be used (unknown class, no area, outside the image) and logs the first 20 of them.
+  // cannot be used and clips those that reach outside the image (see ResolveObject), and logs the
+  // first 20 of each kind.
   // INVALID_ARGUMENT: the label map has more classes than num_classes. CANCELLED: `stopped`
   // returned true, which is asked before each annotation. Other errors as in voc_annotations.h, for
   // the first bad annotation.
@@ -37,8 +39,9 @@ class VocSource final : public ImageSource {
   absl::Status GetEncoded(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
-  // Returns one line for each box that was left out: the file, the object (from 0) and the problem.
-  const std::vector<std::string>& issues() const { return issues_; }
+  // Returns one line for each box that was left out or clipped: the file, the object (from 0) and
+  // what is wrong.
+  const BoxIssues& issues() const { return issues_; }
 
  private:
   struct Entry {
@@ -58,7 +61,7 @@ class VocSource final : public ImageSource {
   std::string name_;  // path and split
   std::vector<std::string> class_names_;
   std::vector<Entry> images_;
-  std::vector<std::string> issues_;
+  BoxIssues issues_;
 };
 
 }  // namespace pushpull

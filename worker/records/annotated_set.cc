@@ -57,14 +57,11 @@ class FileSet final : public AnnotatedSet {
     }
     std::vector<AnnotatedObject> usable;
     for (AnnotatedObject& object : loaded.annotation.objects) {
-      const std::string problem = ResolveObject(label_map_, &object);
-      if (problem.empty()) {
-        usable.push_back(std::move(object));
-      } else {
-        loaded.skipped.push_back(absl::StrCat(entry.annotation, " object ", object.index, " (\"",
-                                              object.text, "\", ", entry.image.filename,
-                                              "): ", problem));
-      }
+      const BoxFinding finding = ResolveObject(label_map_, &object);
+      loaded.issues.Add(absl::StrCat(entry.annotation, " object ", object.index, " (\"",
+                                     object.text, "\", ", entry.image.filename, ")"),
+                        finding);
+      if (finding.usable()) usable.push_back(std::move(object));
     }
     loaded.annotation.objects = std::move(usable);
     return loaded;

@@ -25,9 +25,9 @@ namespace pushpull {
 struct LoadedImage {
   AnnotatedImage annotation;  // the labels and boxes for the record
   std::string encoded;        // a whole JPEG or PNG file
-  // One line for each box that cannot be used, with the file, the object and the problem. These
-  // boxes are not in `annotation`.
-  std::vector<std::string> skipped;
+  // One line for each box that cannot be used, which is not in `annotation`, and for each that was
+  // clipped to the image, with the file, the object and what is wrong.
+  BoxIssues issues;
 };
 
 class AnnotatedSet {

@@ -15,7 +15,7 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
   struct Result {
     absl::Status status;
     int64_t num_boxes = 0;
-    std::vector<std::string> issues;
+    BoxIssues issues;
   };
   RecordSummary summary;
   std::vector<Example> scratch(pool->num_threads());
@@ -34,8 +34,7 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
       if (round[i].status.ok()) round[i].num_boxes = static_cast<int64_t>(example.boxes.size());
     });
     for (Result& result : round) {
-      summary.num_bad_boxes += static_cast<int64_t>(result.issues.size());
-      for (std::string& issue : result.issues) summary.problems.push_back(std::move(issue));
+      summary.AddBoxes(std::move(result.issues));
       if (result.status.ok()) {
         ++summary.num_images;
         summary.num_boxes += result.num_boxes;

@@ -84,7 +84,7 @@ class Shards {
 struct Made {
   absl::StatusOr<std::string> record;
   int64_t num_boxes = 0;
-  std::vector<std::string> skipped;
+  BoxIssues issues;
 };
 
 Made MakeRecord(const AnnotatedSet& set, int64_t index) {
@@ -95,12 +95,18 @@ Made MakeRecord(const AnnotatedSet& set, int64_t index) {
     return made;
   }
   made.num_boxes = static_cast<int64_t>(image->annotation.objects.size());
-  made.skipped = std::move(image->skipped);
+  made.issues = std::move(image->issues);
   made.record = EncodeExample(image->annotation, image->encoded);
   return made;
 }
 
 }  // namespace
+
+void RecordSummary::AddBoxes(BoxIssues issues) {
+  num_bad_boxes += static_cast<int64_t>(issues.left_out.size());
+  for (std::string& line : issues.left_out) problems.push_back(std::move(line));
+  for (std::string& line : issues.clipped) clipped.push_back(std::move(line));
+}
 
 absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
                                            const RecordWriterOptions& options, ThreadPool* pool) {
@@ -120,8 +126,7 @@ absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet
     round.resize(count);
     pool->ParallelFor(count, [&](int64_t i) { round[i] = MakeRecord(set, begin + i); });
     for (Made& made : round) {
-      summary.num_bad_boxes += static_cast<int64_t>(made.skipped.size());
-      for (std::string& line : made.skipped) summary.problems.push_back(std::move(line));
+      summary.AddBoxes(std::move(made.issues));
       if (!made.record.ok()) {
         ++summary.num_bad_images;
         summary.problems.emplace_back(made.record.status().message());

@@ -55,7 +55,7 @@ class ExampleCodecTest : public testing::Test {
     return (*proto_.mutable_features()->mutable_feature())[key];
   }
   absl::Status Decode() {
-    issues_.clear();
+    issues_ = {};
     return DecodeExample(proto_.SerializeAsString(), "f.record record 7", decoding_, &example_,
                          &issues_);
   }
@@ -69,12 +69,12 @@ class ExampleCodecTest : public testing::Test {
   tensorflow::Example proto_;
   ExampleDecoding decoding_{nullptr, 3, Annotation::kBoxes};
   Example example_;
-  std::vector<std::string> issues_;
+  BoxIssues issues_;
 };
 
 TEST_F(ExampleCodecTest, RoundTrips) {
   ASSERT_TRUE(Decode().ok()) << Decode();
-  EXPECT_THAT(issues_, IsEmpty());
+  EXPECT_THAT(issues_.left_out, IsEmpty());
   EXPECT_EQ(example_.image.height, 12);
   EXPECT_EQ(example_.image.width, 16);
   ASSERT_EQ(example_.boxes.size(), 2u);
@@ -108,7 +108,7 @@ TEST_F(ExampleCodecTest, ReadsAreasThatAreNumbersAboveZero) {
   for (const float area : {0.0f, -1.0f, INFINITY, std::numeric_limits<float>::quiet_NaN()}) {
     areas->set_value(1, area);
     ASSERT_TRUE(Decode().ok()) << Decode();
-    EXPECT_THAT(issues_, IsEmpty());
+    EXPECT_THAT(issues_.left_out, IsEmpty());
     ASSERT_EQ(example_.boxes.size(), 2u);
     EXPECT_EQ(example_.boxes[0].area, 500);
     EXPECT_EQ(example_.boxes[1].area, 0) << area;
@@ -166,8 +166,9 @@ TEST_F(ExampleCodecTest, WithALabelMapTextOverridesTheNumber) {
   EXPECT_EQ(example_.boxes[1].label, 0);
   (*this)["image/object/class/text"].mutable_bytes_list()->set_value(0, "cow");
   ASSERT_TRUE(Decode().ok());
-  EXPECT_THAT(issues_, ElementsAre("f.record record 7 (a.jpg) object 0: the class \"cow\" is not "
-                                   "in the label map"));
+  EXPECT_THAT(issues_.left_out,
+              ElementsAre("f.record record 7 (a.jpg) object 0: the class \"cow\" is not "
+                          "in the label map"));
   ASSERT_EQ(example_.boxes.size(), 1u);
   EXPECT_EQ(example_.boxes[0].label, 0);
   // Without text, the number decides.
@@ -189,7 +190,7 @@ TEST_F(ExampleCodecTest, ReadsAnExampleWithoutBoxes) {
   }
   ASSERT_TRUE(Decode().ok());
   EXPECT_THAT(example_.boxes, IsEmpty());
-  EXPECT_THAT(issues_, IsEmpty());
+  EXPECT_THAT(issues_.left_out, IsEmpty());
 }
 
 TEST_F(ExampleCodecTest, NamesUnusableBoxes) {
@@ -199,15 +200,16 @@ TEST_F(ExampleCodecTest, NamesUnusableBoxes) {
     float value;
     const char* expected;
   } cases[] = {{"xmin", 1.0f, "no area: ymin"},  {"ymax", 0.25f, "no area: ymin"},
-               {"ymin", 0.75f, "swapped edges"}, {"xmax", 1.01f, "outside the image"},
-               {"ymin", -0.001f, "outside"},     {"ymax", nan, "no number"},
+               {"ymin", 0.75f, "swapped edges"}, {"xmax", 1.11f, "outside the image"},
+               {"ymin", -0.11f, "outside"},      {"ymax", nan, "no number"},
                {"xmax", INFINITY, "no number"},  {"xmin", 1.00005f, "swapped edges"}};
   for (const auto& c : cases) {
     Set(TwoObjects());
     (*this)[absl::StrCat("image/object/bbox/", c.edge)].mutable_float_list()->set_value(0, c.value);
     ASSERT_TRUE(Decode().ok());
-    ASSERT_EQ(issues_.size(), 1u) << c.edge << " " << c.value;
-    EXPECT_THAT(issues_[0], AllOf(HasSubstr("record 7 (a.jpg) object 0: "), HasSubstr(c.expected)));
+    ASSERT_EQ(issues_.left_out.size(), 1u) << c.edge << " " << c.value;
+    EXPECT_THAT(issues_.left_out[0],
+                AllOf(HasSubstr("record 7 (a.jpg) object 0: "), HasSubstr(c.expected)));
     ASSERT_EQ(example_.boxes.size(), 1u);
     EXPECT_EQ(example_.boxes[0].label, 2);
   }
@@ -216,9 +218,42 @@ TEST_F(ExampleCodecTest, NamesUnusableBoxes) {
   ASSERT_TRUE(Decode().ok());
   ASSERT_EQ(example_.boxes.size(), 2u) << "a rounding error of the edge is accepted";
   EXPECT_EQ(example_.boxes[0].xmax, 1.0f);
+  EXPECT_THAT(issues_.clipped, IsEmpty());
   (*this)["image/object/bbox/xmin"].mutable_float_list()->set_value(0, 1.0f);
   ASSERT_TRUE(Decode().ok());
-  EXPECT_THAT(issues_, ElementsAre(HasSubstr("object 0: the box has no area within the image")));
+  EXPECT_THAT(issues_.left_out,
+              ElementsAre(HasSubstr("object 0: the box has no area within the image")));
+}
+
+// Many writers give one pixel too much: 1.002 is one of 500. TensorFlow keeps such boxes.
+TEST_F(ExampleCodecTest, ClipsBoxesThatReachOutsideTheImageAndSaysSo) {
+  const struct {
+    const char* edge;
+    float value;
+    float Box::*clipped;
+    float expected;
+  } cases[] = {{"xmax", 1.002f, &Box::xmax, 1.0f},
+               {"ymax", 1.1f, &Box::ymax, 1.0f},
+               {"xmin", -0.002f, &Box::xmin, 0.0f},
+               {"ymin", -0.1f, &Box::ymin, 0.0f}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.edge);
+    Set(TwoObjects());
+    (*this)[absl::StrCat("image/object/bbox/", c.edge)].mutable_float_list()->set_value(0, c.value);
+    ASSERT_TRUE(Decode().ok());
+    EXPECT_THAT(issues_.left_out, IsEmpty());
+    EXPECT_THAT(
+        issues_.clipped,
+        ElementsAre(AllOf(HasSubstr("record 7 (a.jpg) object 0: the box reaches outside the "
+                                    "image and is clipped to it"),
+                          HasSubstr(absl::StrCat(c.edge, " ", c.value)))));
+    ASSERT_EQ(example_.boxes.size(), 2u);
+    EXPECT_EQ(example_.boxes[0].*c.clipped, c.expected);
+    EXPECT_EQ(example_.boxes[0].label, 0);
+  }
+  Set(TwoObjects());
+  ASSERT_TRUE(Decode().ok());
+  EXPECT_THAT(issues_.clipped, IsEmpty()) << "the boxes touch the image's border";
 }
 
 TEST_F(ExampleCodecTest, NamesInvalidLabelsAndWeights) {
@@ -226,8 +261,8 @@ TEST_F(ExampleCodecTest, NamesInvalidLabelsAndWeights) {
     Set(TwoObjects());
     (*this)["image/object/class/label"].mutable_int64_list()->set_value(1, id);
     ASSERT_TRUE(Decode().ok());
-    ASSERT_EQ(issues_.size(), 1u);
-    EXPECT_THAT(issues_[0],
+    ASSERT_EQ(issues_.left_out.size(), 1u);
+    EXPECT_THAT(issues_.left_out[0],
                 HasSubstr(id == 0 ? "object 1: class id 0 is reserved for the background"
                                   : absl::StrCat("object 1: class id ", id, " (\"dog\") is not")));
   }
@@ -236,13 +271,13 @@ TEST_F(ExampleCodecTest, NamesInvalidLabelsAndWeights) {
   (*this)["image/object/weight"].mutable_float_list()->add_value(-1);
   ASSERT_TRUE(Decode().ok());
   EXPECT_EQ(example_.boxes[0].weight, 0.5f);
-  ASSERT_EQ(issues_.size(), 1u);
-  EXPECT_THAT(issues_[0], HasSubstr("weight is -1"));
+  ASSERT_EQ(issues_.left_out.size(), 1u);
+  EXPECT_THAT(issues_.left_out[0], HasSubstr("weight is -1"));
   Set(TwoObjects());
   (*this)["image/object/class/label"].mutable_int64_list()->clear_value();
   ASSERT_TRUE(Decode().ok());
-  ASSERT_EQ(issues_.size(), 2u);
-  EXPECT_THAT(issues_[0], HasSubstr("give a label map"));
+  ASSERT_EQ(issues_.left_out.size(), 2u);
+  EXPECT_THAT(issues_.left_out[0], HasSubstr("give a label map"));
 }
 
 TEST_F(ExampleCodecTest, NamesTheErrorOfMalformedExamples) {

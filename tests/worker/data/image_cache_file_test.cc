@@ -238,7 +238,7 @@ TEST(ImageCacheFile, RefusesAnotherVersion) {
   const absl::Status status = OpenBytes(files, file.Sign());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("version 3"), HasSubstr("this program's is 2")));
+              AllOf(HasSubstr("version 4"), HasSubstr("this program's is 3")));
 }
 
 TEST(ImageCacheFile, KeepsTheFirstWriteError) {

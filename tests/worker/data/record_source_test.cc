@@ -155,12 +155,13 @@ TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
   const auto source = Open(path, 2);
   ASSERT_TRUE(source.ok()) << source.status();
   Example example;
-  std::vector<std::string> issues;
+  BoxIssues issues;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE((*source)->Read(i, &example, &issues).ok());
   EXPECT_TRUE(example.boxes.empty());
-  ASSERT_EQ(issues.size(), 1u);
-  EXPECT_THAT(issues[0], AllOf(HasSubstr(absl::StrCat("record 2 of ", path)),
-                               HasSubstr("(2.png) object 0: class id 3")));
+  ASSERT_EQ(issues.left_out.size(), 1u);
+  EXPECT_THAT(issues.clipped, testing::IsEmpty());
+  EXPECT_THAT(issues.left_out[0], AllOf(HasSubstr(absl::StrCat("record 2 of ", path)),
+                                        HasSubstr("(2.png) object 0: class id 3")));
   ThreadPool pool(2);
   EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
 }

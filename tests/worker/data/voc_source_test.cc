@@ -134,15 +134,31 @@ TEST_F(VocSourceTest, OpeningEndsWhenItIsStopped) {
 
 TEST_F(VocSourceTest, LeavesUnusableBoxesOutAndNamesThem) {
   folder_.Write("Annotations/a.xml", With("<xmax>8</xmax>", "<xmax>4</xmax>"));
-  folder_.Write("Annotations/b.xml", With("<xmax>40</xmax>", "<xmax>41</xmax>"));
+  folder_.Write("Annotations/b.xml", With("<xmax>40</xmax>", "<xmax>50</xmax>"));
   const auto source = Open("train");
   ASSERT_TRUE(source.ok()) << source.status();
-  EXPECT_THAT((*source)->issues(),
+  EXPECT_THAT((*source)->issues().left_out,
               ElementsAre(AllOf(HasSubstr("/b.xml object 0: "), HasSubstr("outside the image")),
                           AllOf(HasSubstr("/a.xml object 1: "), HasSubstr("no area"))));
+  EXPECT_TRUE((*source)->issues().clipped.empty());
   names_ = {"cat"};
-  EXPECT_THAT((*Open("val"))->issues(),
+  EXPECT_THAT((*Open("val"))->issues().left_out,
               ElementsAre(HasSubstr("the class \"dog\" is not in the label map")));
+}
+
+TEST_F(VocSourceTest, ClipsBoxesToTheImageAndNamesThem) {
+  folder_.Write("Annotations/a.xml", With("<xmax>40</xmax>", "<xmax>41</xmax>"));
+  const auto source = Open("val");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_TRUE((*source)->issues().left_out.empty());
+  EXPECT_THAT((*source)->issues().clipped,
+              ElementsAre(AllOf(HasSubstr("/a.xml object 0: "), HasSubstr("is clipped to it"),
+                                HasSubstr("xmax 1.025"))));
+  Example example;
+  ASSERT_TRUE((*source)->Get(0, &example).ok());
+  ASSERT_EQ(example.boxes.size(), 2u);
+  EXPECT_EQ(example.boxes[0].xmax, 1.0f);
+  EXPECT_THAT((*source)->describe(), HasSubstr("0 boxes left out"));
 }
 
 TEST_F(VocSourceTest, RefusesBadFolders) {
@@ -203,7 +219,8 @@ TEST(VocRealDataTest, ReadsBloodCells) {
     const auto source = VocSource::Open(std::make_unique<PosixFileSystem>(), path, split, *map, 3);
     ASSERT_TRUE(source.ok()) << source.status();
     images += (*source)->size();
-    for (const std::string& issue : (*source)->issues()) {
+    EXPECT_TRUE((*source)->issues().clipped.empty());
+    for (const std::string& issue : (*source)->issues().left_out) {
       ++issues;
       EXPECT_THAT(issue, AllOf(HasSubstr("/Annotations/BloodImage_"), HasSubstr("no area")));
     }

@@ -66,12 +66,14 @@ TEST_F(AnnotatedSetTest, ReadsVoc) {
   EXPECT_FALSE(loaded->annotation.label);
   ASSERT_EQ(loaded->annotation.objects.size(), 1u);
   EXPECT_EQ(loaded->annotation.objects[0].box.label, 1);
-  EXPECT_THAT(loaded->skipped, ElementsAre(AllOf(HasSubstr("/a.xml object 1 (\"a\", a.jpg): "),
-                                                 HasSubstr("no area"))));
+  EXPECT_THAT(
+      loaded->issues.left_out,
+      ElementsAre(AllOf(HasSubstr("/a.xml object 1 (\"a\", a.jpg): "), HasSubstr("no area"))));
   const auto other = Open(SetFormat::kVoc, "train", "item { id: 7 name: 'b' }");
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ((*other)->Load(0)->annotation.objects[0].box.label, 6);
-  EXPECT_THAT((*other)->Load(0)->skipped, ElementsAre(HasSubstr("\"a\" is not in the label map")));
+  EXPECT_THAT((*other)->Load(0)->issues.left_out,
+              ElementsAre(HasSubstr("\"a\" is not in the label map")));
 }
 
 TEST_F(AnnotatedSetTest, ReadsCoco) {
@@ -79,7 +81,8 @@ TEST_F(AnnotatedSetTest, ReadsCoco) {
                 R"({"images": [{"id": 5, "file_name": "a.png", "width": 8, "height": 4},
                                {"id": 6, "file_name": "b.png", "width": 8, "height": 4}],
                     "annotations": [{"image_id": 5, "category_id": 2, "bbox": [0, 0, 4, 4]},
-                                    {"image_id": 5, "category_id": 2, "bbox": [6, 0, 4, 4]}],
+                                    {"image_id": 5, "category_id": 2, "bbox": [6, 0, 4, 4]},
+                                    {"image_id": 5, "category_id": 2, "bbox": [4, 0, 4.5, 4]}],
                     "categories": [{"id": 2, "name": "cat"}]})");
   folder_.Write("val/a.png", EncodePng(MakeImage(4, 8, 3)));
   const auto set = Open(SetFormat::kCoco, "val");
@@ -88,11 +91,16 @@ TEST_F(AnnotatedSetTest, ReadsCoco) {
   const auto loaded = (*set)->Load(0);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->annotation.source_id, "5");
-  ASSERT_EQ(loaded->annotation.objects.size(), 1u);
+  ASSERT_EQ(loaded->annotation.objects.size(), 2u);
   EXPECT_EQ(loaded->annotation.objects[0].box.label, 1);
   EXPECT_EQ(loaded->annotation.objects[0].text, "cat");
+  EXPECT_EQ(loaded->annotation.objects[1].box.xmax, 1.0f);
   EXPECT_THAT(
-      loaded->skipped,
+      loaded->issues.clipped,
+      ElementsAre(AllOf(HasSubstr("instances_val.json annotations object 2 (\"cat\", a.png"),
+                        HasSubstr("is clipped to it"))));
+  EXPECT_THAT(
+      loaded->issues.left_out,
       ElementsAre(AllOf(HasSubstr("instances_val.json annotations object 1 (\"cat\", a.png"),
                         HasSubstr("outside the image"))));
   EXPECT_EQ((*set)->Load(1).status().code(), absl::StatusCode::kNotFound);

@@ -37,13 +37,17 @@ class FakeSet final : public AnnotatedSet {
       object.text = label_map_.name(i);
       image.annotation.objects.push_back(object);
     }
-    if (bad_boxes.count(index)) image.skipped.push_back(absl::StrCat("box of ", index));
+    if (bad_boxes.count(index)) image.issues.left_out.push_back(absl::StrCat("box of ", index));
+    if (clipped_boxes.count(index)) {
+      image.issues.clipped.push_back(absl::StrCat("clipped box of ", index));
+    }
     image.encoded = EncodePng(MakeImage(2, static_cast<int>(index) + 1, 3));
     return image;
   }
 
   std::set<int64_t> bad_images;
   std::set<int64_t> bad_boxes;
+  std::set<int64_t> clipped_boxes;
 
  private:
   const int64_t size_;
@@ -130,6 +134,17 @@ TEST_F(RecordWriterTest, RefusesOrSkipsBadDataAndAlwaysNamesThem) {
   EXPECT_EQ(skipped->num_bad_images, 1);
   EXPECT_EQ(skipped->num_bad_boxes, 2);
   EXPECT_EQ(Open("set@2")->size(), 79);
+}
+
+TEST_F(RecordWriterTest, ClippedBoxesAreNamedAndNoProblem) {
+  FakeSet set(80);
+  set.clipped_boxes = {4, 71};
+  const auto summary = Write(set, 1);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_THAT(summary->clipped, ElementsAre("clipped box of 4", "clipped box of 71"));
+  EXPECT_THAT(summary->problems, IsEmpty());
+  EXPECT_EQ(summary->num_bad_boxes, 0);
+  EXPECT_EQ(Open("set@1")->size(), 80);
 }
 
 TEST_F(RecordWriterTest, LeavesNoFilesWithoutAGoodImage) {
