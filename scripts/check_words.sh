@@ -29,6 +29,8 @@ retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
 retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
 retired "say warm start" 'FineTuning|LoadFineTune' "${rooms[@]}"
 retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
+# A worker is the parent process, which has no number in the protocol: a worker_id belongs to a clone.
+retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server
 retired "begin with what it is, not with Of" '(//|#) Of ' "${rooms[@]}"
 # "Slot" means an optimizer's slot variable. These folders deal with replicas, so the word would be ambiguous there.
 retired "say replica" '([^_[:alnum:]]|^)[Ss]lots?([^_[:alnum:]]|$)' \

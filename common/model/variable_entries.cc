@@ -127,15 +127,15 @@ std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& ser
     }
     *variable = worker[i].name();
     if (i >= server.size()) {
-      return absl::StrFormat("variable %d is %s at the worker, the server has only %d", i,
-                             *variable, server.size());
+      return absl::StrFormat("variable %d is %s at the clone, the server has only %d", i, *variable,
+                             server.size());
     }
     if (server[i].name() != worker[i].name()) {
-      return absl::StrFormat("variable %d is %s at the server and %s at the worker", i,
+      return absl::StrFormat("variable %d is %s at the server and %s at the clone", i,
                              server[i].name(), worker[i].name());
     }
     if (Describe(server[i]) != Describe(worker[i])) {
-      return absl::StrFormat("%s is %s at the server and %s at the worker", *variable,
+      return absl::StrFormat("%s is %s at the server and %s at the clone", *variable,
                              Describe(server[i]), Describe(worker[i]));
     }
   }

@@ -1,4 +1,4 @@
-// The client interface to one parameter-server task, used by workers, by operators' tools and by
+// The client interface to one parameter-server task, used by clones, by operators' tools and by
 // the coordinator. common/wire/grpc/grpc_ps_client.h implements it over gRPC; for tests,
 // tests/testkit/in_process_ps_client.h calls the handler directly.
 //

@@ -61,7 +61,7 @@ class PsHandler {
   // Called after the last chunk of a stream. `last` is the header of that chunk.
   virtual CancelFn FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) = 0;
   virtual CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) = 0;
-  // Answers whether the worker may use shared memory, and how large the shard is. The transport
+  // Answers whether the clone may use shared memory, and how large the shard is. The transport
   // fills in the rest: the memory belongs to the transport.
   virtual void OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,
                                 Done<ps::OpenSharedMemoryReply> done) = 0;

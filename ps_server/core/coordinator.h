@@ -51,7 +51,7 @@ class Coordinator {
   // Returns the newest version that every shard has applied.
   uint64_t version() const { return job_.version; }
   uint64_t durable_step() const { return checkpoints_.durable_step(); }
-  // Returns the number of replicas, 0 until the options, the restored version or the first worker
+  // Returns the number of replicas, 0 until the options, the restored version or the first clone
   // have set it.
   uint32_t num_replicas() const { return members_.num_replicas(); }
   // Sync: returns the number of samples of each replica in the open step.

@@ -63,7 +63,7 @@ struct ShardReplied {
   absl::StatusOr<ShardReply> reply;
 };
 
-// Requests of workers. Cancel: the caller of a Commit or Checkpoint is gone and wants no answer.
+// Requests of clones. Cancel: the caller of a Commit or Checkpoint is gone and wants no answer.
 struct Register {
   CallId call = 0;
   ps::RegisterRequest request;
@@ -198,7 +198,7 @@ struct StepApplied {
   uint64_t staleness = 0;   // async: the version before the step minus the push's base_version
   uint32_t missing_replicas = 0;  // sync: replicas that the step went on without
 };
-// All shards serve this version under this epoch. Workers may register from now on.
+// All shards serve this version under this epoch. Clones may register from now on.
 struct Serving {
   uint64_t epoch = 0;
   uint64_t version = 0;
@@ -218,7 +218,7 @@ struct Finished {};
 // Notice said so.
 struct Drained {};
 // A failure has stopped training. Hand `reason` to the shards as shard_event::Close, so that
-// workers are told. ABORTED: another server goes on with the job, and workers are told to try
+// clones are told. ABORTED: another server goes on with the job, and clones are told to try
 // again.
 struct Stopped {
   absl::Status reason;

@@ -23,7 +23,7 @@ struct CoordinatorOptions {
   bool sync = true;
   TrainingLimits limits = {};  // sync: batch_size is at least num_replicas
   // Replicas of the job. 0: as many as the restored version has positions of (async), or as the
-  // first worker announces.
+  // first clone announces.
   uint32_t num_replicas = 0;
   bool scaled = false;           // num_replicas is what an operator has set by Scale
   bool shares_by_speed = false;  // sync: train_config.replica_shares is BY_SPEED

@@ -1,4 +1,4 @@
-// How the Coordinator handles the requests of workers and operators, and what it reports.
+// How the Coordinator handles the requests of clones and operators, and what it reports.
 // Tested by tests/ps_server/core/coordinator_test.cc.
 // Tested by tests/ps_server/core/coordinator_async_test.cc.
 #include <optional>

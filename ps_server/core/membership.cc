@@ -93,7 +93,7 @@ absl::Status Membership::CheckNotEvicted(uint32_t worker) const {
 
 absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   const std::string who =
-      absl::StrFormat("worker %d (%s)", request.worker_id(), request.peer_name());
+      absl::StrFormat("clone %d (%s)", request.worker_id(), request.peer_name());
   if (request.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s speaks protocol version %d, the server %d: install the same release",
@@ -182,7 +182,7 @@ absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
   }
   if (other->alive && !same_clone) {
     return absl::AlreadyExistsError(absl::StrFormat(
-        "%s: worker %d is %s, last heard from %.1f s ago; give each worker its own index, or wait "
+        "%s: clone %d is %s, last heard from %.1f s ago; give each worker its own index, or wait "
         "%s if that one has ended",
         who, request.worker_id(), other->peer_name,
         absl::ToDoubleSeconds(job_.now - other->last_seen),
@@ -236,7 +236,7 @@ absl::Status Membership::Heartbeat(const ps::HeartbeatRequest& request) {
       (clone->session != request.session() || clone->process_number != request.process_number());
   if (somebody_else || !table_.Renew(worker, job_.now)) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, job_.epoch, job_.version,
-                         absl::StrFormat("worker %d is not registered", worker));
+                         absl::StrFormat("clone %d is not registered", worker));
   }
   table_.clone(worker).progress = request.progress();
   return absl::OkStatus();

@@ -41,7 +41,7 @@ class Membership {
   // one.
   absl::Status KeepNumReplicas(uint32_t num_replicas);
 
-  // Returns the number of replicas, 0 until the options, the restored version or the first worker
+  // Returns the number of replicas, 0 until the options, the restored version or the first clone
   // have set it.
   uint32_t num_replicas() const { return table_.num_replicas(); }
   uint32_t most_replicas() const { return table_.most_replicas(); }
@@ -105,7 +105,7 @@ class Membership {
   // Returns what the clones that have contributed since the server started compute on, as their
   // newest processes have told: each Arithmetic.device once, ascending.
   std::vector<std::string> Devices() const;
-  // Fills in the clones and the workers of the replicas that are late.
+  // Fills in the clones and who owns the replicas that are late.
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:

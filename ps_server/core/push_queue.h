@@ -36,7 +36,7 @@ class PushQueue {
 
  private:
   struct Push {
-    std::vector<CallId> calls;  // several if the worker repeated the call
+    std::vector<CallId> calls;  // several if the clone repeated the call
     ps::CommitRequest request;
   };
   std::deque<Push> pushes_;

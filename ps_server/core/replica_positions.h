@@ -16,7 +16,7 @@ class ReplicaPositions {
  public:
   // Restores what Serialize wrote with version `version`; `marks` is empty for the initial
   // variables. Returns false if `marks` comes from a release that kept no positions. Every replica
-  // then goes on with an equal share of the version's steps, as the workers of that release did, so
+  // then goes on with an equal share of the version's steps, as the clones of that release did, so
   // this once a few batches near that place may be trained twice or not at all.
   bool Restore(absl::string_view marks, uint64_t version);
   // Returns the number of replicas whose positions Restore has found; 0: `marks` held none.

@@ -49,7 +49,7 @@ class ShardAggregator {
 
   // Stages one chunk of a contribution. `verdict` is the result of VerifyChunk (chunk_verifier.h),
   // computed outside the lock. Returns OK for a repeated chunk too; keeps the payload only if the
-  // chunk is new. An error ends the worker's stream:
+  // chunk is new. An error ends the clone's stream:
   //   WRONG_RUN, EPOCH_CHANGED, NOT_READY, or the reason given to Close: see CheckSender
   //   BAD_CHUNK: the chunk has the wrong shard, number or length, or the replica does not exist
   //   STEP_TOO_NEW: sync only; the step is beyond version() + 1
@@ -146,7 +146,7 @@ class ShardAggregator {
   std::string marks_;           // of version_
   std::string previous_marks_;  // of version_ - 1
   std::map<uint32_t, uint64_t> next_positions_;
-  absl::Status closed_;  // not OK: every worker is refused with it
+  absl::Status closed_;  // not OK: every clone is refused with it
 
   struct WaitingPull {
     CallId call = 0;

@@ -41,7 +41,7 @@ struct StagedChunk {
 
 namespace shard_event {
 
-// Requests of workers. PushChunk is not among them: it is a method, because its answer is
+// Requests of clones. PushChunk is not among them: it is a method, because its answer is
 // immediate.
 struct FinishPush {
   CallId call = 0;
@@ -88,7 +88,7 @@ struct StoreSnapshotDone {
   absl::StatusOr<ps::SnapshotReply> reply;
 };
 
-// The process ends or training was stopped. Every waiting or later call of a worker is answered
+// The process ends or training was stopped. Every waiting or later call of a clone is answered
 // with `reason` (ErrorDetail DRAINING or STOPPED). Calls of the coordinator are still served.
 struct Close {
   absl::Status reason;

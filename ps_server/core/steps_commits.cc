@@ -1,5 +1,5 @@
 // Tested by tests/ps_server/core/steps_test.cc.
-// How Steps handles the commits of workers.
+// How Steps handles the commits of clones.
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -102,7 +102,7 @@ Followup Steps::CommitAsync(CallId call, const ps::CommitRequest& request) {
                                          key.replica(), next, key.position())));
     return followup::None{};
   }
-  // The worker has given up its earlier push: the shards dropped those bytes for this push.
+  // The clone has given up its earlier push: the shards dropped those bytes for this push.
   RefusePushes([&](uint32_t replica) { return replica == key.replica(); },
                Error(ps::ErrorDetail::FENCED, "a later push of the replica has come"));
   if (request.info().samples() > 0) {

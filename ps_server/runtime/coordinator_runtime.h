@@ -82,7 +82,7 @@ class CoordinatorRuntime {
   void Heartbeat(const ps::HeartbeatRequest& request, PsHandler::Done<ps::HeartbeatReply> done);
   void Commit(const ps::CommitRequest& request, PsHandler::Done<ps::CommitReply> done);
 
-  // EVICTED: an operator evicted this worker; the message has the operator's reason.
+  // EVICTED: an operator evicted this clone; the message has the operator's reason.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
   // Whether every live clone has been told that training has ended or why it was stopped.
@@ -125,12 +125,12 @@ class CoordinatorRuntime {
   void Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveOldUnlessEnding() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes all shards refuse workers with the reason, and then tells the listener.
+  // Makes all shards refuse clones with the reason, and then tells the listener.
   void EndStopped(const absl::Status& reason);
   // Adds the MAC to each grant.
   void SignGrants(uint32_t worker,
                   google::protobuf::RepeatedPtrField<ps::ReplicaGrant>* grants) const;
-  // Notes that the worker has been told of the end.
+  // Notes that the clone has been told of the end.
   void NoteTold(uint32_t worker) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer();
 

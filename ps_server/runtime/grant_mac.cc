@@ -42,7 +42,7 @@ absl::Status GrantMac::Check(uint32_t worker_id, uint32_t replica, uint64_t gran
   if (!key.empty() && mac == MacOf(key, worker_id, replica, grant)) return absl::OkStatus();
   return ProtocolError(
       ps::ErrorDetail::FENCED, 0, 0,
-      absl::StrFormat("worker %d does not hold this grant of replica %d", worker_id, replica));
+      absl::StrFormat("clone %d does not hold this grant of replica %d", worker_id, replica));
 }
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
-// GrantMac computes and checks the MACs of grants. Workers get grants from the coordinator and
+// GrantMac computes and checks the MACs of grants. Clones get grants from the coordinator and
 // present them to the shards. By the MAC a shard knows that the coordinator gave this replica's
-// grant to this worker. Without MACs any peer could fill the staging area of every replica and
+// grant to this clone. Without MACs any peer could fill the staging area of every replica and
 // fence the clones that hold the grants.
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_GRANT_MAC_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_GRANT_MAC_H_
@@ -28,7 +28,7 @@ class GrantMac {
 
   // Sets grant->mac to the MAC of worker id, replica and grant.
   void Sign(uint32_t worker_id, ps::ReplicaGrant* grant) const;
-  // FENCED (PERMISSION_DENIED): the coordinator did not give this grant to this worker.
+  // FENCED (PERMISSION_DENIED): the coordinator did not give this grant to this clone.
   absl::Status Check(uint32_t worker_id, uint32_t replica, uint64_t grant, uint64_t mac) const;
   absl::Status Check(uint32_t worker_id, const ps::ReplicaGrant& grant) const {
     return Check(worker_id, grant.replica(), grant.grant(), grant.mac());

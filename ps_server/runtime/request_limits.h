@@ -1,4 +1,4 @@
-// Limits on the text and lists that workers put into requests. The server keeps and logs them,
+// Limits on the text and lists that clones put into requests. The server keeps and logs them,
 // and shows them to others. All functions are thread-safe.
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_REQUEST_LIMITS_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_REQUEST_LIMITS_H_

@@ -37,7 +37,7 @@ struct ServerOptions {
   int task_index = -1;               // -1: all tasks in this process
   std::vector<std::string> cluster;  // addresses of all tasks; only with task_index >= 0
   std::string listen;                // address of the first task served here
-  uint32_t num_replicas = 0;         // 0: as many as the first worker announces
+  uint32_t num_replicas = 0;         // 0: as many as the first clone announces
   std::string state_dir;             // empty: anonymous memory
   // The next four: see the fields of the same names in ServerCoreOptions.
   bool from_checkpoint = false;

@@ -43,7 +43,7 @@ struct ServerCoreOptions {
   std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
   // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
   std::function<absl::Status()> drain_job;
-  uint32_t num_replicas = 0;  // 0: as many as the first worker announces
+  uint32_t num_replicas = 0;  // 0: as many as the first clone announces
   std::string state_dir;      // empty: anonymous memory
   // Recover from a checkpoint, not from mapped state. NOT_FOUND: there is none.
   bool from_checkpoint = false;
@@ -72,7 +72,7 @@ class ServerCore {
   // The handler of task first_task + i, owned by the core.
   PsHandler* handler(int i) { return handlers_[i].get(); }
 
-  // Starts recovery in the background. addresses: of all tasks, as workers are to use them.
+  // Starts recovery in the background. addresses: of all tasks, as clones are to use them.
   // remote: one peer for each task that this process does not hold, in order. on_serving is
   // called at the end of each recovery, from any thread, and must not block.
   void Start(std::vector<std::string> addresses, std::vector<std::unique_ptr<ShardPeer>> remote,

@@ -25,7 +25,7 @@ class ShardPeer {
   // returns. Does not block. A remote call fails with DEADLINE_EXCEEDED after 5 seconds
   // (GetState), 60 seconds (MeasureNorm, Apply) or 10 minutes (Restore, Snapshot).
   virtual void Call(const ShardCall& call, Done done) = 0;
-  // Makes the shard refuse workers with `reason`: training was stopped or the server is draining.
+  // Makes the shard refuse clones with `reason`: training was stopped or the server is draining.
   virtual void Close(const absl::Status& reason) = 0;
   // Tells a shard in another process that the job has ended. Makes one attempt, which blocks
   // for at most two seconds. For a shard in the coordinator's process it returns OK at once.
@@ -41,7 +41,7 @@ std::unique_ptr<ShardPeer> MakeLocalShardPeer(ShardRuntime* runtime);
 
 // The remote peer makes its blocking calls on three threads: one for GetState, one for Snapshot,
 // and one for the rest, so that a snapshot does not delay an apply. Its Close does nothing:
-// workers learn from the coordinator why training was stopped, and EndTask ends the process.
+// clones learn from the coordinator why training was stopped, and EndTask ends the process.
 std::unique_ptr<ShardPeer> MakeRemoteShardPeer(std::unique_ptr<PsClient> client);
 
 }  // namespace pushpull

@@ -55,7 +55,7 @@ class ShardRuntime {
   void Apply(const ps::ApplyRequest& request, PsHandler::Done<ps::ApplyReply> done);
   void Snapshot(const ps::SnapshotRequest& request, PsHandler::Done<ps::SnapshotReply> done);
 
-  // Answers every waiting and later call of a worker with `reason`.
+  // Answers every waiting and later call of a clone with `reason`.
   void Close(const absl::Status& reason);
   // Chunks that arrived more than once.
   uint64_t duplicate_chunks() const;

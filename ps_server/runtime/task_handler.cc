@@ -133,7 +133,7 @@ absl::Status TaskHandler::PushChunk(const ps::PushChunk& header, const Payload& 
 }
 
 CancelFn TaskHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushReply> done) {
-  // Only task 0 knows of evictions. What an evicted worker stages on the other tasks is never
+  // Only task 0 knows of evictions. What an evicted clone stages on the other tasks is never
   // committed.
   if (coordinator_ != nullptr) {
     const absl::Status evicted = coordinator_->CheckNotEvicted(last.key().worker_id());

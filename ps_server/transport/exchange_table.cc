@@ -37,7 +37,7 @@ absl::StatusOr<Payload> ExchangeTable::TakePushed(uint32_t worker_id,
                                                   const ps::SharedChunk& chunk) const {
   const std::shared_ptr<ChunkExchange> exchange = Find(worker_id, chunk.token());
   if (exchange == nullptr) {
-    return absl::NotFoundError(absl::StrCat("worker ", worker_id, " has no such shared memory"));
+    return absl::NotFoundError(absl::StrCat("clone ", worker_id, " has no such shared memory"));
   }
   std::shared_ptr<char[]> memory;
   PP_ASSIGN_OR_RETURN(const uint32_t crc,

@@ -24,7 +24,7 @@ namespace pushpull {
 // longer while a call uses it.
 class ExchangeTable {
  public:
-  // FAILED_PRECONDITION: the worker's host identity differs from this process's, so it could not
+  // FAILED_PRECONDITION: the clone's host identity differs from this process's, so it could not
   // open the memory.
   absl::Status CheckHost(const ps::OpenSharedMemoryRequest& request) const;
 
@@ -33,11 +33,11 @@ class ExchangeTable {
   // ChunkExchange::Create.
   absl::Status Open(const ps::OpenSharedMemoryRequest& request, ps::OpenSharedMemoryReply* reply);
 
-  // The exchange with this token; null if this worker has none.
+  // The exchange with this token; null if this clone has none.
   std::shared_ptr<ChunkExchange> Find(uint32_t worker_id, uint64_t token) const;
 
-  // Copies the payload of a pushed chunk out of the worker's exchange, so that the worker can no
-  // longer change it. NOT_FOUND: the exchange does not exist or was replaced, so the worker has to
+  // Copies the payload of a pushed chunk out of the clone's exchange, so that the clone can no
+  // longer change it. NOT_FOUND: the exchange does not exist or was replaced, so the clone has to
   // send the payload in the chunk. INVALID_ARGUMENT: as from ChunkExchange::Take.
   absl::StatusOr<Payload> TakePushed(uint32_t worker_id, const ps::SharedChunk& chunk) const;
 

@@ -32,7 +32,7 @@ class ChunkExchange {
   // Creates the memory and the server's side, for a shard of `shard_bytes`. Each ring gets one slot
   // per chunk of the shard, at most kMaxSlots. Errors: as from SealedMemory::Create.
   static absl::StatusOr<std::shared_ptr<ChunkExchange>> Create(int64_t shard_bytes);
-  // The worker's side of an exchange that the server has described. FAILED_PRECONDITION: this
+  // The clone's side of an exchange that the server has described. FAILED_PRECONDITION: this
   // process cannot use the memory; the message says why. RESOURCE_EXHAUSTED: it cannot be mapped.
   static absl::StatusOr<std::shared_ptr<ChunkExchange>> Attach(
       const ps::OpenSharedMemoryReply& reply);

@@ -38,9 +38,9 @@ TEST(VariableDifferenceTest, NamesTheFirstVariableThatDiffers) {
   const VariableSpec c = Variable("c", 5);
   EXPECT_EQ(Difference({a, b, c}, {a, b, c}).first, "");
   EXPECT_EQ(Difference({a, b, c}, {a, Variable("b", 8), Variable("c", 10)}),
-            std::pair(std::string("b is [4] at the server and [8] at the worker"), b.name));
+            std::pair(std::string("b is [4] at the server and [8] at the clone"), b.name));
   EXPECT_EQ(Difference({a, b}, {a, c}),
-            std::pair(std::string("variable 1 is b at the server and c at the worker"), c.name));
+            std::pair(std::string("variable 1 is b at the server and c at the clone"), c.name));
 }
 
 TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
@@ -50,7 +50,7 @@ TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
   EXPECT_EQ(Difference({a, b, c}, {a}),
             std::pair(std::string("variable 1 is b at the server, the worker has only 1"), b.name));
   EXPECT_EQ(Difference({a}, {a, b, c}),
-            std::pair(std::string("variable 1 is b at the worker, the server has only 1"), b.name));
+            std::pair(std::string("variable 1 is b at the clone, the server has only 1"), b.name));
 }
 
 using EntryList = google::protobuf::RepeatedPtrField<ps::VariableEntry>;

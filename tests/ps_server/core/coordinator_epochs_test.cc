@@ -88,7 +88,7 @@ TEST_F(CoordinatorEpochsTest, RefusesAnotherNumberOfImages) {
   const absl::Status refusal = RegisterWith(1, 16).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refusal)) << refusal;
   EXPECT_THAT(std::string(refusal.message()),
-              AllOf(HasSubstr("worker 1 (host:1) has 16 training images"), HasSubstr("over 15"),
+              AllOf(HasSubstr("clone 1 (host:1) has 16 training images"), HasSubstr("over 15"),
                     HasSubstr("train_config.num_steps")));
   EXPECT_EQ(RegisterWith(1, kImages)->num_steps(), 3u);
 }

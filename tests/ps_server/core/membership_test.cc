@@ -207,7 +207,7 @@ TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
   const absl::Status status = Register(request).status();
   EXPECT_EQ(KindOf(status), ps::ErrorDetail::LAYOUT_MISMATCH);
   EXPECT_EQ(GetErrorDetail(status).variable(), "conv/weights");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("[3] at the server and [4] at the worker"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[3] at the server and [4] at the clone"));
 
   EXPECT_TRUE(Register(0, "one:1").ok());
   EXPECT_TRUE(absl::IsAlreadyExists(Register(0, "two:1").status()));

@@ -160,7 +160,7 @@ void SimServer::NoteSession(uint32_t worker, uint64_t session) {
   const auto seen = seen_.find(worker);
   if (seen != seen_.end() && seen->second.session != session &&
       world_->now() - seen->second.at < kLease) {
-    world_->Fail(absl::StrFormat("worker %d replaced another process that is still alive", worker));
+    world_->Fail(absl::StrFormat("clone %d replaced another process that is still alive", worker));
   }
   seen_[worker] = {session, world_->now()};
 }

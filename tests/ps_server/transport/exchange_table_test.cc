@@ -66,15 +66,15 @@ TEST(ExchangeTableTest, CopiesAPushedPayloadOutOfTheRing) {
       << "the payload has already been taken";
 }
 
-TEST(ExchangeTableTest, RefusesUnknownWorkersAndTokens) {
+TEST(ExchangeTableTest, RefusesUnknownClonesAndTokens) {
   ExchangeTable table;
   const auto first = Open(&table, 1, 1);
   const auto second = Open(&table, 2, 2);
-  ps::SharedChunk chunk = Push(first, "of worker 1");
+  ps::SharedChunk chunk = Push(first, "of clone 1");
   const absl::Status foreign = table.TakePushed(2, chunk).status();
-  EXPECT_TRUE(absl::IsNotFound(foreign)) << "another worker's token: " << foreign;
-  EXPECT_TRUE(absl::StrContains(foreign.message(), "worker 2")) << foreign;
-  EXPECT_TRUE(absl::IsNotFound(table.TakePushed(0, chunk).status())) << "an unknown worker";
+  EXPECT_TRUE(absl::IsNotFound(foreign)) << "another clone's token: " << foreign;
+  EXPECT_TRUE(absl::StrContains(foreign.message(), "clone 2")) << foreign;
+  EXPECT_TRUE(absl::IsNotFound(table.TakePushed(0, chunk).status())) << "an unknown clone";
   EXPECT_EQ(table.Find(2, first->token()), nullptr);
   EXPECT_EQ(table.Find(0, first->token()), nullptr);
   EXPECT_EQ(table.Find(1, 0), nullptr);
@@ -106,7 +106,7 @@ TEST(ExchangeTableTest, AReplicaThatMovesEndsTheOldExchange) {
   const auto other = Open(&table, 1, 6);
   const auto heir = Open(&table, 2, 5);
   EXPECT_EQ(table.Find(1, first->token()), nullptr);
-  EXPECT_NE(table.Find(1, other->token()), nullptr) << "worker 1 still has this replica";
+  EXPECT_NE(table.Find(1, other->token()), nullptr) << "clone 1 still has this replica";
   EXPECT_NE(table.Find(2, heir->token()), nullptr);
 }
 

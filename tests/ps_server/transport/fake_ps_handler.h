@@ -46,7 +46,7 @@ class FakePsHandler : public PsHandler {
     ps::ErrorDetail detail;
     detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
     detail.set_variable("MobilenetV2/Conv/weights");
-    done(MakeError(detail, absl::StrCat("worker ", request.worker_id(), ": layouts differ")));
+    done(MakeError(detail, absl::StrCat("clone ", request.worker_id(), ": layouts differ")));
   }
   // Never answers.
   void Heartbeat(const ps::HeartbeatRequest&, Done<ps::HeartbeatReply> done) override {

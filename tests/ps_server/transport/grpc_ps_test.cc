@@ -115,7 +115,7 @@ TEST_P(PsTransportTest, ErrorsCarryTheirDetail) {
   const absl::Status status = client_->Register(request, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(GetErrorDetail(status).variable(), "MobilenetV2/Conv/weights");
-  EXPECT_NE(status.message().find("worker 3"), std::string::npos);
+  EXPECT_NE(status.message().find("clone 3"), std::string::npos);
 }
 
 TEST_P(PsTransportTest, AnUnansweredCallEndsAtItsDeadline) {

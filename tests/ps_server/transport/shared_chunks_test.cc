@@ -236,9 +236,9 @@ TEST_F(SharedChunksServerTest, RefusesAPushThatNamesMemoryOfAnotherWorker) {
   EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND);
   *chunk.mutable_shared() = PutInto(other, payload);
   EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND)
-      << "the exchange belongs to worker 3";
+      << "the exchange belongs to clone 3";
   chunk.mutable_key()->set_worker_id(4);
-  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND) << "worker 4 has no exchange";
+  EXPECT_EQ(Push(chunk).error_code(), grpc::StatusCode::NOT_FOUND) << "clone 4 has no exchange";
   EXPECT_EQ(handler_.chunk_calls(), 0);
   chunk.mutable_key()->set_worker_id(3);
   EXPECT_TRUE(Push(chunk).ok());

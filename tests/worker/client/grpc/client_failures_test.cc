@@ -118,7 +118,7 @@ TEST(ClientFailuresTest, RefusesVariables) {
   const int64_t other[] = {50, 71};
   EXPECT_EQ(start([&](auto* p) { p->variables[2].shape = other; }), PUSHPULL_FAILED_PRECONDITION);
   EXPECT_THAT(ErrorOf(clone), HasSubstr("toy/dense/weights is [50, 70] at the server"));
-  EXPECT_THAT(ErrorOf(clone), HasSubstr("[50, 71] at the worker"));
+  EXPECT_THAT(ErrorOf(clone), HasSubstr("[50, 71] at the clone"));
 }
 
 TEST(ClientFailuresTest, RefusesCallsInTheWrongOrder) {
