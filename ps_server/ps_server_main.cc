@@ -389,7 +389,7 @@ absl::Status RunServer(bool check_config) {
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Create(std::move(options), &files, &clock));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> watching, StartMonitoring(*server));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> monitoring, StartMonitoring(*server));
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   absl::Status end = Serve(server.get(), *signal, &clock);

@@ -22,12 +22,13 @@ retired() {
 rooms=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server python scripts tests worker)
 
 retired "say image" '[Pp]icture' "${rooms[@]}"
-retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace' "${rooms[@]}"
+retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace|Limiter[*&]? pace' "${rooms[@]}"
 retired "say connection preface" 'OpeningBytes|opening_bytes|opening bytes' "${rooms[@]}"
 retired "say MAC of a grant" 'GrantSeal|grant_seal' "${rooms[@]}"
 retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
 retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
-retired "say warm start" 'FineTuning|LoadFineTune' "${rooms[@]}"
+retired "say warm start" 'FineTuning|LoadFineTune|[Ff]ine-tun' "${rooms[@]}"
+retired "say monitoring" '[Ww]atching' "${rooms[@]}"
 retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
 # A worker is the parent process, which has no number in the protocol: a worker_id belongs to a clone.
 retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server

@@ -91,7 +91,7 @@ absl::Status JobSpec::LoadWarmStart(FileSystem* files, const std::string& train_
   InitializeVariables(layout, seed, absl::MakeSpan(values));
   PP_ASSIGN_OR_RETURN(const RestoreReport report,
                       RestoreForWarmStart(layout, config, *source, absl::MakeSpan(values)));
-  LOG(INFO) << "fine-tuning " << report.ToString();
+  LOG(INFO) << "warm start " << report.ToString();
   initial_values = std::move(values);
   return absl::OkStatus();
 }

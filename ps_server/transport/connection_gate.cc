@@ -71,7 +71,7 @@ ConnectionGate::ConnectionGate(ListeningSockets sockets, ConnectionPreface prefa
       table_(table),
       watch_(watch),
       deliver_(std::move(deliver)),
-      pace_(limits.max_connections_per_peer, limits.connections_per_second),
+      rate_limiter_(limits.max_connections_per_peer, limits.connections_per_second),
       turned_away_(kLogBurst, kLogPeriod),
       delivery_(std::make_unique<SerialExecutor>()) {}
 
@@ -158,7 +158,7 @@ void ConnectionGate::Run() {
     if (clock_.Now() >= next_sweep) {
       next_sweep = clock_.Now() + absl::Milliseconds(kPeriodMilliseconds);
       TurnAwayTheLate();
-      pace_.Forget(clock_.Now());
+      rate_limiter_.Forget(clock_.Now());
       table_->Sweep();
       watch_->Sweep();
     }
@@ -233,7 +233,7 @@ void ConnectionGate::DeliverWaiting() {
     if (open && UnreadBytes(newcomer.fd) > MaxGreetingBytes(preface_)) {
       newcomer.phase = Phase::kTarpit;
       newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);
-    } else if (open && pace_.Take(newcomer.host, now)) {
+    } else if (open && rate_limiter_.Take(newcomer.host, now)) {
       Watch(duplicate, 0);  // no EPOLLRDHUP: gRPC decides when a half-closed connection ends
       Deliver(duplicate, newcomer.fd);
       newcomers_.erase(duplicate);

@@ -105,7 +105,7 @@ class ConnectionGate {
   // The following members are used by thread_ only.
   absl::flat_hash_map<int, Newcomer> newcomers_;  // by the connection table's descriptor
   std::vector<int> waiting_;  // keys of newcomers_ in phase kWaiting, in order of arrival
-  RateLimiter pace_;
+  RateLimiter rate_limiter_;
   LogLimiter turned_away_;
   absl::Mutex delivery_mutex_;
   // Null once Stop has been called.

@@ -103,8 +103,8 @@ int ConnectionTable::Admit(int socket, const PeerAddress& peer) {
   return fd;
 }
 
-bool ConnectionTable::MakeRoom(absl::string_view host, LogLimiter* pace, absl::Duration now) {
-  if (!pace->Allow(now)) return false;
+bool ConnectionTable::MakeRoom(absl::string_view host, LogLimiter* limiter, absl::Duration now) {
+  if (!limiter->Allow(now)) return false;
   int victim = -1;
   absl::Duration oldest = now - kGrowingUp;
   for (const auto& [fd, entry] : entries_) {

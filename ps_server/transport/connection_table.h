@@ -138,8 +138,8 @@ class ConnectionTable {
   // Stops counting the entry. Its descriptor stays open until Remove.
   void Forget(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cuts the oldest TCP connection without any request: one of `host`, or of any host if `host` is
-  // empty. Returns false if there is none or if `pace` does not allow another search now.
-  bool MakeRoom(absl::string_view host, LogLimiter* pace, absl::Duration now)
+  // empty. Returns false if there is none or if `limiter` does not allow another search now.
+  bool MakeRoom(absl::string_view host, LogLimiter* limiter, absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ServerLimits limits_;

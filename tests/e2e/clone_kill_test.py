@@ -13,8 +13,8 @@ import statistics
 import time
 
 from harness import main
+from monitoring_client import free_port
 from operators import FULL, OperatorTest
-from watch_client import free_port
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
 LEASE_S = 10

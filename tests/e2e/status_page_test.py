@@ -11,7 +11,7 @@ import threading
 import unittest
 
 from harness import ROOT, EndToEndTest, main
-from watch_client import await_status, fetch, free_port, status
+from monitoring_client import await_status, fetch, free_port, status
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import headless_chromium  # pylint: disable=wrong-import-position

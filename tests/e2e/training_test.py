@@ -9,8 +9,8 @@ import sys
 import time
 
 from harness import ADAM, PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, main
+from monitoring_client import free_port
 from state_files import applied_version
-from watch_client import free_port
 
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "e2e" / "hostile")]
 import http2  # pylint: disable=wrong-import-position

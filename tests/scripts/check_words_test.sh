@@ -28,6 +28,9 @@ if ! "$check" "$tree" > /dev/null; then
 fi
 expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
 expect_caught common/wire/a.cc 'ArrivalPace pace;'
+expect_caught ps_server/transport/a.h 'bool MakeRoom(LogLimiter* pace);'
+expect_caught ps_server/runtime/b.cc 'LOG(INFO) << "fine-tuning " << report;'
+expect_caught README.md '## Watching a run'
 expect_caught docs/a.md 'the opening bytes of a connection'
 expect_caught ps_server/runtime/a.cc 'GrantSeals seals;'
 expect_caught worker/train/a.cc 'TakeBatchBack();'

@@ -12,7 +12,7 @@ import unittest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness import ROOT, SYNTHETIC, EndToEndTest, main
-from watch_client import await_status, fetch, free_port
+from monitoring_client import await_status, fetch, free_port
 
 sys.path.insert(0, str(ROOT / "tests" / "testkit"))
 import promql  # pylint: disable=wrong-import-position
