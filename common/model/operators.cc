@@ -56,6 +56,28 @@ struct NameOf {
   std::string operator()(const op::Dropout&) const { return "dropout"; }
 };
 
+// The number of inputs that an operator takes: `least`, or any number from there on.
+struct Arity {
+  size_t least = 1;
+  bool or_more = false;
+};
+
+struct ArityOf {
+  Arity operator()(const op::Convolution&) const { return {1}; }
+  Arity operator()(const op::DepthwiseConvolution&) const { return {1}; }
+  Arity operator()(const op::BatchNorm&) const { return {1}; }
+  Arity operator()(const op::Activation&) const { return {1}; }
+  Arity operator()(const op::Add&) const { return {2}; }
+  Arity operator()(const op::Multiply&) const { return {2}; }
+  Arity operator()(const op::Concat&) const { return {2, /*or_more=*/true}; }
+  Arity operator()(const op::MaxPool&) const { return {1}; }
+  Arity operator()(const op::AveragePool&) const { return {1}; }
+  Arity operator()(const op::GlobalAveragePool&) const { return {1}; }
+  Arity operator()(const op::Upsample&) const { return {1}; }
+  Arity operator()(const op::RepeatChannels&) const { return {1}; }
+  Arity operator()(const op::Dropout&) const { return {1}; }
+};
+
 struct ShapeOf {
   using Shapes = absl::Span<const FeatureShape>;
   using Result = absl::StatusOr<FeatureShape>;
@@ -206,13 +228,10 @@ std::string OperatorName(const Operator& op) { return std::visit(NameOf(), op); 
 
 absl::StatusOr<FeatureShape> OutputShape(const Operator& op,
                                          absl::Span<const FeatureShape> inputs) {
-  const bool joins = std::holds_alternative<op::Concat>(op);
-  const bool pairs =
-      std::holds_alternative<op::Add>(op) || std::holds_alternative<op::Multiply>(op);
-  const size_t expected = joins || pairs ? 2 : 1;
-  if (inputs.size() < expected || (inputs.size() > expected && !joins)) {
+  const Arity arity = std::visit(ArityOf(), op);
+  if (inputs.size() < arity.least || (inputs.size() > arity.least && !arity.or_more)) {
     return absl::InvalidArgumentError(absl::StrCat("has ", inputs.size(), " inputs, expected ",
-                                                   joins ? "at least " : "", expected));
+                                                   arity.or_more ? "at least " : "", arity.least));
   }
   return std::visit(ShapeOf{inputs}, op);
 }

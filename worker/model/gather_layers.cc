@@ -20,7 +20,7 @@ gather::PoolWindows WindowsOf(const FusedLayer& layer, const Window& window, int
           {padding.top, padding.bottom, padding.left, padding.right}};
 }
 
-// What a layer's operands have in common, for the two visitors below.
+// What a layer's operands have in common, for the visitors Forward and Backward.
 template <typename T>
 struct GatherBuilder {
   const FusedLayer& layer;
@@ -34,9 +34,8 @@ struct GatherBuilder {
 
 // The operators that no gather layer has. They are listed, so that the compiler names the visitor
 // which lacks a new operator.
-template <typename T>
+template <typename Result>
 struct NotGathers {
-  using Result = std::vector<Gather<T>>;
   Result operator()(const op::Convolution&) const { return Fail(); }
   Result operator()(const op::DepthwiseConvolution&) const { return Fail(); }
   Result operator()(const op::BatchNorm&) const { return Fail(); }
@@ -47,9 +46,9 @@ struct NotGathers {
 };
 
 template <typename T>
-struct Forward : GatherBuilder<T>, NotGathers<T> {
+struct Forward : GatherBuilder<T>, NotGathers<std::vector<Gather<T>>> {
   using Result = std::vector<Gather<T>>;
-  using NotGathers<T>::operator();
+  using NotGathers<Result>::operator();
   T* y;
 
   Result operator()(const op::Activation& activation) const {
@@ -95,9 +94,9 @@ struct Forward : GatherBuilder<T>, NotGathers<T> {
 };
 
 template <typename T>
-struct Backward : GatherBuilder<T>, NotGathers<T> {
+struct Backward : GatherBuilder<T>, NotGathers<std::vector<Gather<T>>> {
   using Result = std::vector<Gather<T>>;
-  using NotGathers<T>::operator();
+  using NotGathers<Result>::operator();
   const T* dy;
   const std::vector<T*>& dx;
 
@@ -164,6 +163,20 @@ struct Backward : GatherBuilder<T>, NotGathers<T> {
   }
 };
 
+// Whether Backward reads `x`.
+struct ReadsInputs : NotGathers<bool> {
+  using NotGathers<bool>::operator();
+
+  bool operator()(const op::Activation&) const { return true; }
+  bool operator()(const op::Add&) const { return false; }
+  bool operator()(const op::Multiply&) const { return true; }
+  bool operator()(const op::Concat&) const { return false; }
+  bool operator()(const op::MaxPool&) const { return true; }
+  bool operator()(const op::AveragePool&) const { return false; }
+  bool operator()(const op::Upsample&) const { return false; }
+  bool operator()(const op::RepeatChannels&) const { return false; }
+};
+
 }  // namespace
 
 template <typename T>
@@ -180,9 +193,7 @@ std::vector<Gather<T>> GatherBackward(const FusedLayer& layer, int64_t samples,
 }
 
 bool BackwardReadsInputs(const FusedLayer& layer) {
-  return std::holds_alternative<op::Activation>(layer.gather) ||
-         std::holds_alternative<op::Multiply>(layer.gather) ||
-         std::holds_alternative<op::MaxPool>(layer.gather);
+  return std::visit(ReadsInputs(), layer.gather);
 }
 
 #define PUSHPULL_INSTANTIATE(T)                                                       \
