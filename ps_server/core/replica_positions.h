@@ -26,9 +26,6 @@ class ReplicaPositions {
 
   // Returns the next position: all earlier batches have contributed or were void.
   uint64_t Next(uint32_t replica, uint32_t num_replicas) const;
-  bool IsDone(uint32_t replica, uint64_t position, uint32_t num_replicas) const {
-    return position < Next(replica, num_replicas);
-  }
   void SetDone(uint32_t replica, uint64_t position) { next_[replica] = position + 1; }
 
  private:

@@ -51,8 +51,6 @@ class Scaling {
 
   // Returns whether the next step is to be divided anew.
   bool IsDue() const { return due_number_.has_value() || due_shares_.has_value(); }
-  // Returns whether an operator's number is due.
-  bool HasDueNumber() const { return due_number_.has_value(); }
   // Returns the shares of the division that is due, and forgets it. The caller divides by them.
   std::vector<int64_t> TakeDue();
 

@@ -151,7 +151,6 @@ absl::Status ShardAggregator::PushChunk(const ps::PushChunk& header, const Paylo
       ++duplicate_chunks_;
       return absl::OkStatus();
     case Staging::Added::kConflict:
-      ++conflicting_chunks_;
       return ProtocolError(
           ps::ErrorDetail::CHUNK_CONFLICT, epoch_, version_,
           absl::StrFormat("chunk %d of replica %d for step %d is here with other bytes; the "

@@ -83,7 +83,6 @@ class ShardAggregator {
   uint64_t epoch() const { return epoch_; }
   uint64_t version() const { return version_; }
   uint64_t duplicate_chunks() const { return duplicate_chunks_; }
-  uint64_t conflicting_chunks() const { return conflicting_chunks_; }
   int64_t staged_bytes() const { return staging_.staged_bytes(); }
 
  private:
@@ -175,7 +174,6 @@ class ShardAggregator {
   std::optional<Snapshot> snapshot_;  // the newest one
 
   uint64_t duplicate_chunks_ = 0;
-  uint64_t conflicting_chunks_ = 0;
 };
 
 }  // namespace pushpull

@@ -185,8 +185,6 @@ ElementRange VariableStore::range() const {
   return {mapping_->header.range_begin, mapping_->header.range_end};
 }
 
-bool VariableStore::survives_process() const { return mapping_->memory->is_file(); }
-
 const std::string& VariableStore::fresh_reason() const { return mapping_->memory->fresh_reason(); }
 
 absl::StatusOr<PinnedVersion> VariableStore::Pin(uint64_t version) const {
@@ -233,11 +231,6 @@ absl::StatusOr<PinnedVersion> VariableStore::PinNewest() const {
 Payload VariableStore::WeightsPayload(const PinnedVersion& pinned) const {
   return {pinned.owner, reinterpret_cast<const char*>(pinned.vectors.weights),
           static_cast<size_t>(range().size()) * sizeof(float)};
-}
-
-bool VariableStore::IsWritable() const {
-  absl::MutexLock lock(&mapping_->mutex);
-  return mapping_->CheckWritable().ok();
 }
 
 absl::Status VariableStore::WaitUntilWritable(absl::Duration timeout) {

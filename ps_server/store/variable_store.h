@@ -3,8 +3,8 @@
 // One atomic word of the file says which buffers hold whole versions, so a half-written version is
 // never visible, neither to readers nor after SIGKILL. state_file.h describes the file.
 //
-// Thread rule: any thread may call Pin, PinNewest, WeightsPayload, IsWritable and the accessors.
-// Only one thread at a time, the apply thread, may call the methods that write: WaitUntilWritable,
+// Thread rule: any thread may call Pin, PinNewest, WeightsPayload and the accessors. Only one
+// thread at a time, the apply thread, may call the methods that write: WaitUntilWritable,
 // DetachReaders, MakeWritable, BeginApply, BeginFill, Commit, Abandon and UseVersion. Calls of
 // AdoptFile and RemoveFile must not overlap. A pin keeps the memory and the file's lock alive by
 // itself and may outlive the store.
@@ -75,8 +75,6 @@ class VariableStore {
   std::optional<uint64_t> newest() const;
   // Returns the shard's range in the flat vector.
   ElementRange range() const;
-  // Returns whether the state is in a file; false for anonymous memory.
-  bool survives_process() const;
   // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const;
 
@@ -88,11 +86,9 @@ class VariableStore {
   // Returns the weights of the whole shard for a pull. The payload shares the pin.
   Payload WeightsPayload(const PinnedVersion& pinned) const;
 
-  // Returns whether no pin holds the buffer that the next Begin overwrites. Between calls of the
-  // apply thread, only a Pin of the older version can turn true into false.
-  bool IsWritable() const;
-  // Blocks until IsWritable. DEADLINE_EXCEEDED: the timeout has passed; names the version and the
-  // number of its pins.
+  // Blocks until no pin holds the buffer that the next Begin overwrites. Between calls of the apply
+  // thread, only a Pin of the older version can take it again. DEADLINE_EXCEEDED: the timeout has
+  // passed; names the version and the number of its pins.
   absl::Status WaitUntilWritable(absl::Duration timeout);
 
   // Makes the next Begin's buffer writable although readers that may never end have it pinned. They

@@ -21,6 +21,7 @@ class RateLimiter {
   bool Take(const std::string& host, absl::Duration now);
   // Frees the entries of all hosts that may again open a whole burst.
   void Forget(absl::Duration now);
+  // Returns the number of entries. For tests.
   size_t num_hosts() const { return hosts_.size(); }
 
  private:

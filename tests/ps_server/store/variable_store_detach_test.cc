@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -37,18 +38,18 @@ class VariableStoreDetachTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesWhileWritesContinue) {
   auto store = Open();
-  EXPECT_EQ(store->survives_process(), GetParam());
   FillVersion(store.get(), 1, 1, "");
+  EXPECT_EQ(std::filesystem::exists(dir_.file()), GetParam());
   std::vector<PinnedVersion> readers;
   for (uint64_t version = 1; version <= 4; ++version) {
     auto pinned = store->Pin(version);
     ASSERT_TRUE(pinned.ok()) << pinned.status();
     readers.push_back(*std::move(pinned));
     if (version > 1) {
-      EXPECT_FALSE(store->IsWritable());
+      EXPECT_FALSE(store->WaitUntilWritable(absl::ZeroDuration()).ok());
       ASSERT_TRUE(store->DetachReaders().ok());
     }
-    EXPECT_TRUE(store->IsWritable());
+    EXPECT_TRUE(store->WaitUntilWritable(absl::ZeroDuration()).ok());
     ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
   }
   EXPECT_EQ(store->newest(), 5u);
@@ -72,7 +73,7 @@ TEST_P(VariableStoreDetachTest, DetachedMemoryIsBounded) {
     }
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_FALSE(store->IsWritable());
+  EXPECT_FALSE(store->WaitUntilWritable(absl::ZeroDuration()).ok());
   // When the first reader ends, one more reader can be detached.
   readers.erase(readers.begin());
   EXPECT_TRUE(store->DetachReaders().ok());
