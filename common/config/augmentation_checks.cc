@@ -149,7 +149,32 @@ void CheckStep(const config::PreprocessingStep& step, const std::string& field,
     case config::PreprocessingStep::PREPROCESSING_STEP_NOT_SET:
       checker->Missing(field, "a step such as random_horizontal_flip { }");
       break;
-    default:  // the other steps have no values to check
+    case config::PreprocessingStep::kRgbToGray:
+      break;
+    // The marks of the schema refuse these.
+    case config::PreprocessingStep::kNormalizeImage:
+    case config::PreprocessingStep::kRandomImageScale:
+    case config::PreprocessingStep::kRandomJitterBoxes:
+    case config::PreprocessingStep::kRandomCropPadImage:
+    case config::PreprocessingStep::kRandomCropToAspectRatio:
+    case config::PreprocessingStep::kRandomBlackPatches:
+    case config::PreprocessingStep::kRandomResizeMethod:
+    case config::PreprocessingStep::kScaleBoxesToPixelCoordinates:
+    case config::PreprocessingStep::kResizeImage:
+    case config::PreprocessingStep::kSubtractChannelMean:
+    case config::PreprocessingStep::kSsdRandomCropPadFixedAspectRatio:
+    case config::PreprocessingStep::kConvertClassLogitsToSoftmax:
+    case config::PreprocessingStep::kRandomAbsolutePadImage:
+    case config::PreprocessingStep::kRandomSelfConcatImage:
+    case config::PreprocessingStep::kAutoaugmentImage:
+    case config::PreprocessingStep::kDropLabelProbabilistically:
+    case config::PreprocessingStep::kRemapLabels:
+    case config::PreprocessingStep::kRandomJpegQuality:
+    case config::PreprocessingStep::kRandomDownscaleToTargetPixels:
+    case config::PreprocessingStep::kRandomPatchGaussian:
+    case config::PreprocessingStep::kRandomSquareCropByScale:
+    case config::PreprocessingStep::kRandomScaleCropAndPadToSquare:
+    case config::PreprocessingStep::kAdjustGamma:
       break;
   }
 }
