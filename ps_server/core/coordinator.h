@@ -3,10 +3,9 @@
 // docs/PROTOCOL.md describes the protocol.
 //
 // Five parts decide, each with a state of its own: Membership, Scaling, Steps, Recovery and
-// Checkpoints. The
-// Coordinator hands each event to the part that it is for, does what the part asks (Followup), owns
-// the phase of the job and the calls to shards, and answers the requests that concern several
-// parts.
+// Checkpoints. The Coordinator hands each event to the part that it is for, does what the part asks
+// (Followup), owns the phase of the job and the calls to shards, and answers the requests that
+// concern several parts.
 //
 // A pure state machine without threads, sockets, files or a clock: the runtime feeds events with
 // the steady time, which never goes back, and carries out the actions in order. Not thread-safe.

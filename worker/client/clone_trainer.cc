@@ -303,7 +303,7 @@ absl::Status CloneTrainer::RunAsyncStep() {
   for (AsyncReplica& replica : async_replicas_) {
     if (AllApplied() || stop_.load()) return absl::OkStatus();
     // Any version that is at least as new as the last one pulled.
-    PP_RETURN_IF_ERROR(PullInto({.version = held_version_ * holds_weights_,
+    PP_RETURN_IF_ERROR(PullInto({.version = holds_weights_ ? held_version_ : 0,
                                  .exact = false,
                                  .poll = kPollTimeout,
                                  .next = Upcoming{replica.position, replica.grant.replica()}}));
