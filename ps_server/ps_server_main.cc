@@ -33,6 +33,7 @@
 #include "common/config/validate_config.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/default_lease.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
@@ -104,7 +105,7 @@ ABSL_FLAG(
     "machines. Anybody who can connect can read loss, speed and host names of clones, without TLS "
     "or a password, but cannot change anything");
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
-ABSL_FLAG(absl::Duration, lease, pushpull::ServerOptions().lease,
+ABSL_FLAG(absl::Duration, lease, pushpull::kDefaultLease,
           "Synchronous mode: a clone that is silent for this long loses its replica to another "
           "clone until it comes back");
 

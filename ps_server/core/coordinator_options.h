@@ -10,6 +10,7 @@
 
 #include "common/config/training_length.h"
 #include "common/model/variable_entries.h"
+#include "common/wire/default_lease.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/epochs.h"
 
@@ -34,7 +35,7 @@ struct CoordinatorOptions {
   // ignores the versions in the shards' memory.
   bool from_checkpoint = false;
 
-  absl::Duration lease = absl::Seconds(10);
+  absl::Duration lease = kDefaultLease;
   // Sync: a step goes on without the missing replicas when this time has passed since its first
   // commit and at least min_contributors replicas have committed a contribution that is not void.
   // A replica that keeps missing steps costs the deadline only once. If either option is 0, every

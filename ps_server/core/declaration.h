@@ -30,13 +30,14 @@
 #include "absl/time/time.h"
 
 #include "common/model/variable_layout.h"
+#include "common/wire/default_lease.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {
 
 struct DeclarationOptions {
   std::string run_id;  // 16 bytes
-  absl::Duration lease = absl::Seconds(10);
+  absl::Duration lease = kDefaultLease;
   int64_t max_elements = 0;  // of all variables, without padding
   // A further check of the variables, whose error refuses them.
   std::function<absl::Status(const VariableLayout&)> check_layout;

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/model/variable_layout.h"
+#include "common/wire/default_lease.h"
 #include "protos/pipeline.pb.h"
 #include "ps_server/runtime/declaration_handler.h"
 #include "ps_server/runtime/run_files.h"
@@ -35,7 +36,7 @@ struct DeclarationPhaseOptions {
   std::string train_dir;
   bool sync = true;
   int tasks = 1;
-  absl::Duration lease = absl::Seconds(10);
+  absl::Duration lease = kDefaultLease;
 };
 
 // Call order: Open, then SetAddresses once the handler is served, then Run; all from one thread.

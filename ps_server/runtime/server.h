@@ -17,6 +17,7 @@
 #include "common/base/file_system.h"
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/default_lease.h"
 #include "common/wire/security/transport_credentials.h"
 #include "common/wire/transport_security.h"
 #include "ps_server/monitoring/counting_handler.h"
@@ -43,7 +44,7 @@ struct ServerOptions {
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;
   int apply_threads = 1;
-  absl::Duration lease = absl::Seconds(10);
+  absl::Duration lease = kDefaultLease;
   ServerLimits limits = {};
   TransportSecurity security = {};  // for clients and for the other tasks
   // File with the secret that the ps tasks share. Only used when they run in several processes

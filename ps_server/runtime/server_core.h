@@ -24,6 +24,7 @@
 #include "common/base/monotonic_wait.h"
 #include "common/base/thread_pool.h"
 #include "common/trace/trace_writer.h"
+#include "common/wire/default_lease.h"
 #include "ps_server/runtime/checkpointer.h"
 #include "ps_server/runtime/coordinator_runtime.h"
 #include "ps_server/runtime/finished_run.h"
@@ -49,7 +50,7 @@ struct ServerCoreOptions {
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;  // step of that checkpoint; nullopt: the newest
   int apply_threads = 1;
-  absl::Duration lease = absl::Seconds(10);
+  absl::Duration lease = kDefaultLease;
   // Called when a shard of this process has been restored, by the thread of its store. Must
   // not block.
   std::function<void()> on_restored = [] {};

@@ -26,6 +26,7 @@
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
 #include "common/trace/clock_offset.h"
+#include "common/wire/default_lease.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
 #include "common/wire/transport_security.h"
@@ -222,7 +223,7 @@ class PsSession {
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(10);
+  absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = kDefaultLease;
   uint64_t open_step_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t num_replicas_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;

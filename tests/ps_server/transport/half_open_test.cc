@@ -18,8 +18,8 @@
 #include "glog/logging.h"
 #include "gtest/gtest.h"
 
+#include "common/wire/default_lease.h"
 #include "common/wire/grpc/grpc_ps_client.h"
-#include "ps_server/runtime/server.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/ps_server/transport/pulled_bytes.h"
@@ -179,7 +179,7 @@ TEST(TransportOptionsTest, ADeadConnectionIsNoticedWithinALease) {
   const TransportOptions options;
   EXPECT_LT(absl::Milliseconds(options.keepalive_time_milliseconds +
                                options.keepalive_timeout_milliseconds),
-            ServerOptions().lease);
+            kDefaultLease);
 }
 
 }  // namespace
