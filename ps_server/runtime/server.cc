@@ -72,18 +72,11 @@ absl::Status Server::Open() {
   if (transport_.credentials->encrypted()) transport_.max_connection_age = kTlsConnectionAge;
   for (int i = 0; i < NumTasksHere(); ++i) switches_.push_back(std::make_unique<SwitchHandler>());
   ServerCoreOptions core;
+  static_cast<SharedServerOptions&>(core) = options_;
   PP_ASSIGN_OR_RETURN(JobSpec job,
                       FirstTask() == 0 ? FindJob() : FindJobOfCoordinator(&core.run_id));
-  core.train_dir = options_.train_dir;
   core.first_task = FirstTask();
   core.num_tasks = NumTasksHere();
-  core.num_replicas = options_.num_replicas;
-  core.state_dir = options_.state_dir;
-  core.from_checkpoint = options_.from_checkpoint;
-  core.from_step = options_.from_step;
-  core.apply_threads = options_.apply_threads;
-  core.lease = options_.lease;
-  core.trace = options_.trace;
   if (FirstTask() > 0) core.on_restored = options_.on_serving;
   if (FirstTask() > 0) {
     core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {

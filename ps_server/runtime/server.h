@@ -16,8 +16,6 @@
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/trace/clock_offset.h"
-#include "common/trace/trace_writer.h"
-#include "common/wire/default_lease.h"
 #include "common/wire/security/transport_credentials.h"
 #include "common/wire/transport_security.h"
 #include "ps_server/monitoring/counting_handler.h"
@@ -30,21 +28,13 @@
 
 namespace pushpull {
 
-struct ServerOptions {
+struct ServerOptions : SharedServerOptions {
   config::TrainEvalPipelineConfig config;
-  std::string train_dir;
   bool sync = true;
   int tasks = 1;
   int task_index = -1;               // -1: all tasks in this process
   std::vector<std::string> cluster;  // addresses of all tasks; only with task_index >= 0
   std::string listen;                // address of the first task served here
-  uint32_t num_replicas = 0;         // 0: as many as the first clone announces
-  std::string state_dir;             // empty: anonymous memory
-  // The next four: see the fields of the same names in ServerCoreOptions.
-  bool from_checkpoint = false;
-  std::optional<uint64_t> from_step = std::nullopt;
-  int apply_threads = 1;
-  absl::Duration lease = kDefaultLease;
   ServerLimits limits = {};
   TransportSecurity security = {};  // for clients and for the other tasks
   // File with the secret that the ps tasks share. Only used when they run in several processes
@@ -56,9 +46,8 @@ struct ServerOptions {
   // Called at the end of each recovery: of the whole job in the process of task 0, of the
   // task's shard in any other process. Called from any thread; must not block.
   std::function<void()> on_serving = [] {};
-  // Both may be null and must outlive the server. `trace` records what the server does.
-  // `trace_clock` learns the clock of task 0 if task 0 is in another process.
-  TraceWriter* trace = nullptr;
+  // Learns the clock of task 0 if task 0 is in another process. May be null; must outlive the
+  // server.
   ClockOffset* trace_clock = nullptr;
   // Whether to serve gRPC's reflection and channelz. nullopt: only at addresses that are local
   // to this machine.

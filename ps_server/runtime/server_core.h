@@ -37,13 +37,9 @@
 
 namespace pushpull {
 
-struct ServerCoreOptions {
+// The options that a Server passes on to its ServerCore as they are.
+struct SharedServerOptions {
   std::string train_dir;
-  int first_task = 0;  // this process holds first_task .. first_task + num_tasks - 1
-  int num_tasks = 1;
-  std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
-  // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
-  std::function<absl::Status()> drain_job;
   uint32_t num_replicas = 0;  // 0: as many as the first clone announces
   std::string state_dir;      // empty: anonymous memory
   // Recover from a checkpoint, not from mapped state. NOT_FOUND: there is none.
@@ -51,10 +47,19 @@ struct ServerCoreOptions {
   std::optional<uint64_t> from_step = std::nullopt;  // step of that checkpoint; nullopt: the newest
   int apply_threads = 1;
   absl::Duration lease = kDefaultLease;
+  // Records what the server does. May be null; must outlive the server and its last pull.
+  TraceWriter* trace = nullptr;
+};
+
+struct ServerCoreOptions : SharedServerOptions {
+  int first_task = 0;  // this process holds first_task .. first_task + num_tasks - 1
+  int num_tasks = 1;
+  std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
+  // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
+  std::function<absl::Status()> drain_job;
   // Called when a shard of this process has been restored, by the thread of its store. Must
   // not block.
   std::function<void()> on_restored = [] {};
-  TraceWriter* trace = nullptr;  // may be null; must outlive the core and its last pull
 };
 
 // Call order: Open, Start (only in the process of task 0), WaitForEnd any number of times,

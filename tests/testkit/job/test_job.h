@@ -48,7 +48,7 @@ struct TestServerOptions {
   int tasks = 1;
   uint32_t num_replicas = 0;
   bool mapped = false;
-  bool from_checkpoint = false;  // as in ServerCoreOptions, with from_step
+  bool from_checkpoint = false;  // as in SharedServerOptions, with from_step
   std::optional<uint64_t> from_step = std::nullopt;
   absl::Duration lease = absl::Seconds(10);
   TraceWriter* trace = nullptr;  // must outlive the server
