@@ -1,7 +1,7 @@
 // The arithmetic of the apply pass over short runs of contiguous elements, apart from the
-// optimizers' own (optimizers/). Every operation except SquaredNormRun is elementwise and rounds
-// the same in any lane, so the result does not depend on how a vector is cut into runs.
-// Thread-safe, without state.
+// optimizers' own (rules/). Every operation except SquaredNormRun is elementwise and rounds the
+// same in any lane, so the result does not depend on how a vector is cut into runs. Thread-safe,
+// without state.
 #ifndef PUSHPULL_COMMON_OPTIMIZER_APPLY_KERNELS_H_
 #define PUSHPULL_COMMON_OPTIMIZER_APPLY_KERNELS_H_
 

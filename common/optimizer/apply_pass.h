@@ -11,7 +11,7 @@
 //   g   = g * learning_rate_multiplier
 //   g   = g * clip
 //
-// and then by the optimizer's rule (optimizers/) and the EMA (optimizer.h). The clip factor is
+// and then by the optimizer's rule (rules/) and the EMA (optimizer.h). The clip factor is
 //
 //   clip = float(clip_norm / norm) if norm > clip_norm, else 1
 //   norm = sqrt(the variable's entry of variable_squared_norms)          clipping per tensor

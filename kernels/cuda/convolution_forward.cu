@@ -197,8 +197,8 @@ void LaunchForward(Queue* queue, ForwardArguments<T> arguments) {
          ConvolutionForwardKernel<T, kColumns, kAccess>, arguments);
 }
 
-// Those over taps have wide tiles, because each group of columns reads x once per tap. Tiles of
-// pointwise convolutions are narrower, so that more blocks fit into a multiprocessor.
+// Convolutions over taps have wide tiles, because each group of columns reads x once per tap. Tiles
+// of pointwise convolutions are narrower, so that more blocks fit into a multiprocessor.
 void Dispatch(Queue* queue, int tile_columns, Access access, ForwardArguments<Bfloat16> a) {
   if (access == Access::kPointwise) {
     if (tile_columns == 32) return LaunchForward<Bfloat16, 32, Access::kPointwise>(queue, a);

@@ -59,8 +59,8 @@ inline int WeightGradientReads(const ConvolutionShape& shape) {
   return CeilDivide(shape.kernel * shape.kernel * channels, kTileRows);
 }
 
-// With so much shared memory for a block, a device has room for wide tiles and all slots of a ring.
-// Only devices of capability 7.5 have less.
+// A device with at least this much shared memory per block has room for wide tiles and all slots of
+// a ring. Only devices of capability 7.5 have less.
 inline constexpr int kRoomyBytes = 96 * 1024;
 inline bool IsRoomy(const Queue& queue) { return queue.shared_bytes_limit >= kRoomyBytes; }
 inline int RingSlots(const Queue& queue) { return IsRoomy(queue) ? kRingSlots : 1; }

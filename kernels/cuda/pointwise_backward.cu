@@ -71,7 +71,8 @@ struct Arguments {
   float* weight_parts;  // [blocks][in_c][out_c]
 };
 
-// Where a thread forms a tile: the same eight columns in every `rows_at_once`-th row from `row` on.
+// Says which part of a tile a thread forms: the same eight columns in every `rows_at_once`-th row
+// from `row` on.
 struct FormPlace {
   int row, column, rows_at_once;
 

@@ -11,7 +11,8 @@ namespace {
 using gather::Widen;
 using gather::WideOf;
 
-// The elements that a task computes, about: enough to outweigh handing the task out.
+// The approximate number of elements per task. It is large enough that computing them takes longer
+// than starting the task.
 constexpr int64_t kTaskElements = 16 << 10;
 
 // What a task computes at once: by default a row of the output. The overloads compute the same

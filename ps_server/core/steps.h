@@ -98,7 +98,8 @@ class Steps {
 
   bool IsDeciding() const { return phase_ == Phase::kMeasuring || phase_ == Phase::kApplying; }
   bool IsReady() const;
-  // Returns whether enough replicas have contributed to go on without the others, some day.
+  // Returns whether so many replicas have contributed that the step can go on without the others
+  // once the deadline has passed.
   bool HasEnough() const;
   // Returns whether a step went on without the replica and nothing came under its grant since.
   bool IsLagging(uint32_t replica) const;

@@ -128,7 +128,7 @@ absl::Status DecodePng(absl::string_view bytes, absl::string_view name, Image* i
   if (png == nullptr) return absl::ResourceExhaustedError("libpng: out of memory");
   png_infop info = png_create_info_struct(png);
   png_set_read_fn(png, &state, PngRead);
-  // CheckSize refuses large images; libpng's own limits would make them look damaged.
+  // CheckImageSize refuses large images; libpng's own limits would make them look damaged.
   png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
   absl::Status status;
   if (info == nullptr || !ReadPngHeader(png, info, &state)) {

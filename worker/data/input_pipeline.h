@@ -51,7 +51,8 @@ struct InputBatch {
   int replica = 0;
   BatchPart part = {};  // as SetParts said; without one the sampler's
   int64_t n = 0;        // number of samples
-  // The pixels: `images` with kFloat, `images` with kPackedImages. The memory is 256-byte aligned.
+  // The pixels are in `images` with kFloat and in `packed_images` with kPackedImages. The memory is
+  // 256-byte aligned.
   const float* images = nullptr;  // [n, height, width, channels]
   PackedImages packed_images;
   std::vector<int32_t> labels;  // [n]

@@ -26,7 +26,7 @@ inline constexpr bool kObservesAccesses = false;
 #endif
 
 // Calls CheckSharedAccess for each access of the calling thread that begins within these bytes.
-// With 0 bytes, for none.
+// If `bytes` is 0, no access is checked.
 void SetAccessWindow(const void* begin, size_t bytes);
 
 // Reports an access that the compiler does not see, because the function that makes it has the

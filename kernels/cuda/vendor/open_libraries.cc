@@ -14,7 +14,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// Where choices depend on the machine: a line without tabs.
+// Returns one line, without tabs, that names everything on this machine on which a choice depends.
 std::string Conditions(absl::string_view gpu, const ChoiceContext& context) {
   int driver = 0;
   cudaDriverGetVersion(&driver);
