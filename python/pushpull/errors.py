@@ -32,7 +32,7 @@ class InvalidArgumentError(Error):
 
 
 class PeerLostError(Error):
-    """A server was silent for the peer deadline, or cannot be reached now. A restart may help."""
+    """A server was silent for the peer deadline or cannot be reached now, or a disk is full. A restart may help."""
     exit_code = 200
 
 

@@ -204,7 +204,7 @@ class Call {
     if (!status.ok()) clone_->error = std::string(status.message());
     const bool is_evicted = GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED;
     if (absl::IsPermissionDenied(status) && !is_evicted) return PUSHPULL_FAILED_PRECONDITION;
-    if (IsPassing(status)) return static_cast<int>(absl::StatusCode::kUnavailable);
+    if (IsPassing(status)) return PUSHPULL_UNAVAILABLE;
     return static_cast<int>(status.code());
   }
 

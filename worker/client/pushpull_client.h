@@ -40,6 +40,7 @@ enum {
   PUSHPULL_PERMISSION_DENIED = 7,    // an operator evicted the clone
   PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, the call came too early, or
                                      // the clone has no access to a file or to the server
+  PUSHPULL_UNAVAILABLE = 14,         // an error that may pass, such as a disk that is full
   // Other codes of absl::StatusCode are possible.
 };
 

@@ -1,4 +1,5 @@
 // What the functions of pushpull_client.h return when the program, the server or the job fails.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,21 @@ TEST(ClientFailuresTest, RefusesOptions) {
   EXPECT_EQ(pushpull_clone_connect(nullptr), PUSHPULL_INVALID_ARGUMENT);
   EXPECT_NE(pushpull_clone_error(nullptr), nullptr);
   pushpull_clone_free(nullptr);
+}
+
+TEST(ClientFailuresTest, AnErrorThatMayPassIsUnavailable) {
+  PushpullCloneOptions options = OptionsFor("unix:/none");
+  options.tls_ca = options.tls_cert = options.tls_key = "/proc/self/stat";
+  const ClonePtr clone = Make(options);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const int code = pushpull_clone_connect(clone.get());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(code, PUSHPULL_UNAVAILABLE) << ErrorOf(clone);
+  EXPECT_THAT(ErrorOf(clone), HasSubstr("/proc/self/stat"));
 }
 
 TEST(ClientFailuresTest, RefusesVariables) {
