@@ -28,7 +28,6 @@ bool IsPassingErrno(int error) {
     case EROFS:  // the kernel makes a file system read-only after an error
     case EBUSY:
     case ENFILE:
-    case EMFILE:
     case ENOMEM:
     case ENOLCK:
     case EAGAIN:

@@ -18,8 +18,8 @@ bool IsPassing(const absl::Status& status);
 
 // Returns whether a system call that failed with this errno may succeed later without a change of
 // its arguments: the disk is full, broken or read-only, a server of files does not answer, or the
-// machine has no memory or descriptors left. A missing file, a missing permission and a file that
-// is too large are none of these.
+// machine has no memory or descriptors left. A missing file, a missing permission, a file that is
+// too large and the process's own limit of open files (EMFILE) are none of these.
 bool IsPassingErrno(int error);
 
 // Returns an error with the code and all payloads of `from`, among them the mark, and another

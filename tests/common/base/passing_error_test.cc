@@ -34,10 +34,10 @@ TEST(PassingErrorTest, AnnotatedKeepsTheCodeAndAllPayloads) {
 }
 
 TEST(PassingErrorTest, AFullOrBrokenDiskMayPassAndAWrongPathMayNot) {
-  for (const int error : {ENOSPC, EDQUOT, EIO, EROFS, EMFILE, ENOMEM, EAGAIN, ESTALE}) {
+  for (const int error : {ENOSPC, EDQUOT, EIO, EROFS, ENFILE, ENOMEM, EAGAIN, ESTALE}) {
     EXPECT_TRUE(IsPassingErrno(error)) << error;
   }
-  for (const int error : {0, EACCES, EPERM, EFBIG, ENOENT, EINVAL, ENAMETOOLONG, EISDIR}) {
+  for (const int error : {0, EACCES, EPERM, EFBIG, ENOENT, EINVAL, ENAMETOOLONG, EISDIR, EMFILE}) {
     EXPECT_FALSE(IsPassingErrno(error)) << error;
   }
 }

@@ -97,7 +97,7 @@ const Failure kFailures[] = {
     {"ManifestEstale", FailingReads::What::kOpen, std::string("ckpt-00000200") + kManifest,
      IoError("open: Stale file handle")},
     {"ShardEmfile", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
-     MarkPassing(absl::ResourceExhaustedError("open: Too many open files"))},
+     absl::ResourceExhaustedError("open: Too many open files")},
     {"ShardEio", FailingReads::What::kRead, std::string("ckpt-00000200") + kShard,
      IoError("read: Input/output error")},
     {"ShardEacces", FailingReads::What::kOpen, std::string("ckpt-00000200") + kShard,
