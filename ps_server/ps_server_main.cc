@@ -65,8 +65,8 @@ ABSL_FLAG(std::string, sync, "",
 ABSL_FLAG(
     int, num_replicas, 0,
     "Number of clones of all workers together; 0: as the first clone announces, or, in "
-    "asynchronous "
-    "mode, as before in this run. Has no effect once psctl scale has set the number in this run");
+    "asynchronous mode, as before in this run. Has no effect once psctl scale has set the number "
+    "in this run");
 ABSL_FLAG(std::string, state_dir, "auto",
           "Folder for memory-mapped variables, which outlive a killed server; auto: "
           "/dev/shm/pushpull-UID, which only this user can read; empty: anonymous memory");

@@ -29,7 +29,7 @@
 ABSL_FLAG(std::string, log_level, "info",
           "least severe messages to log on stderr: info, warning or error");
 ABSL_FLAG(bool, check_config, false,
-          "validate everything, print the effective config and exit (programs with a pipeline "
+          "validate everything, print the effective config and exit (programs that read a pipeline "
           "config)");
 
 namespace pushpull {

@@ -1,10 +1,13 @@
 #include "common/config/effect_warnings.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 
 #include "common/config/frozen_batch_norms.h"
+#include "common/config/model_types.h"
 #include "common/config/set_values.h"
 
 namespace pushpull {
@@ -63,7 +66,9 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
 
 void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
-  const bool follows_config = extractor.override_base_feature_extractor_hyperparams();
+  const std::optional<SsdType> type = FindSsdType(extractor.type());
+  const bool follows_config = extractor.override_base_feature_extractor_hyperparams() &&
+                              type.has_value() && type->base != BaseHyperparams::kFixed;
   warnings->Add(
       ssd.freeze_batchnorm() && BatchNormsToFreeze(ssd) == FrozenBatchNorms::kNone,
       "model.ssd.freeze_batchnorm",

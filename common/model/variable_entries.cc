@@ -122,7 +122,7 @@ std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& ser
   for (size_t i = 0; i < std::max(server.size(), worker.size()); ++i) {
     if (i >= worker.size()) {
       *variable = server[i].name();
-      return absl::StrFormat("variable %d is %s at the server, the worker has only %d", i,
+      return absl::StrFormat("variable %d is %s at the server, the clone has only %d", i,
                              *variable, worker.size());
     }
     *variable = worker[i].name();

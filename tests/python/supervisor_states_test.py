@@ -1,5 +1,6 @@
 """The supervisor of `pushpull worker` in this process: what its line shows, and clones that cannot be started."""
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -101,6 +102,7 @@ class StartsThatFail(unittest.TestCase):
         def start(_, __, **options):
             return subprocess.Popen([sys.executable, "-S", "-c", ""], start_new_session=True, **options)
 
+        gc.collect()  # supervisors of earlier tests, which hold descriptors
         before = os.listdir("/proc/self/fd")
         with mock.patch.object(_supervisor, "popen", fails("popen", start)), \
                 mock.patch.object(os, "pipe", fails("pipe", os.pipe)), \

@@ -35,7 +35,7 @@ struct DeviceFlags {
   std::string precision;                            // "fp32" or "bf16"; empty: default_precision
   int64_t gpu_memory_limit_mb = 0;                  // for this process; 0: no limit
   std::string gpu_library = "own";                  // "auto", "own" or "vendor"
-  bool show_gpus = false;                           // the GPUs' use is shown
+  bool show_gpus = false;                           // whether --show_gpus is given
   std::string cpu_isa = "auto";                     // as for ParseCpuIsa
   std::string library_choices_file;                 // as in GpuOptions
   Precision default_precision = Precision::kFloat;  // on a GPU; the default of the CPU is fp32

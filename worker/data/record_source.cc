@@ -101,14 +101,16 @@ absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* ex
 absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const {
   BoxIssues issues;
   PP_RETURN_IF_ERROR(ReadRecord(index, keep_jpeg, example, &issues));
-  for (const std::string& box : issues.left_out) LogBox(box, "; the box is left out");
-  for (const std::string& box : issues.clipped) LogBox(box, "");
+  for (const std::string& box : issues.left_out)
+    LogBox(box, "; the box is left out", &num_left_out_logged_);
+  for (const std::string& box : issues.clipped) LogBox(box, "", &num_clipped_logged_);
   return absl::OkStatus();
 }
 
-void RecordSource::LogBox(absl::string_view box, absl::string_view ending) const {
-  if (num_logged_.load(std::memory_order_relaxed) >= kMaxLogged) return;
-  const int number = num_logged_.fetch_add(1, std::memory_order_relaxed);
+void RecordSource::LogBox(absl::string_view box, absl::string_view ending,
+                          std::atomic<int>* num_logged) {
+  if (num_logged->load(std::memory_order_relaxed) >= kMaxLogged) return;
+  const int number = num_logged->fetch_add(1, std::memory_order_relaxed);
   if (number >= kMaxLogged) return;
   LOG(WARNING) << box << ending
                << (number + 1 == kMaxLogged ? " (further ones are not logged; make_records --check "

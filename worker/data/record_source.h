@@ -42,7 +42,7 @@ class RecordSource final : public ImageSource {
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
   // Leaves out boxes that cannot be used and clips those that reach outside the image (see
-  // DecodeExample), and logs the first 20 of these boxes.
+  // DecodeExample), and logs the first 20 of each kind.
   absl::Status Get(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/false, example);
   }
@@ -60,8 +60,8 @@ class RecordSource final : public ImageSource {
  private:
   absl::Status ReadRecord(int64_t index, bool keep_jpeg, Example* example, BoxIssues* issues) const;
   absl::Status ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const;
-  // Logs a line of BoxIssues, unless 20 have been logged.
-  void LogBox(absl::string_view box, absl::string_view ending) const;
+  // Logs a line of BoxIssues, unless 20 of its kind have been logged, which *num_logged counts.
+  static void LogBox(absl::string_view box, absl::string_view ending, std::atomic<int>* num_logged);
 
   struct File {
     std::string path;
@@ -79,7 +79,8 @@ class RecordSource final : public ImageSource {
   const RecordSourceOptions options_;
   std::vector<File> files_;
   std::vector<Record> records_;
-  mutable std::atomic<int> num_logged_{0};
+  mutable std::atomic<int> num_left_out_logged_{0};
+  mutable std::atomic<int> num_clipped_logged_{0};
 };
 
 }  // namespace pushpull

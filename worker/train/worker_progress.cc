@@ -32,9 +32,10 @@ bool IsDown(const CloneState& clone) {
          clone.phase == CloneState::Phase::kStarting;
 }
 
-// Whether the clone runs and has no replica to compute, so that it hinders nobody.
+// Whether the clone runs, or has ended, without a replica to compute, so that it hinders nobody.
 bool IsSpare(const CloneState& clone) {
-  return clone.phase == CloneState::Phase::kRunning && clone.report.waiting_for == kWaitOfSpare;
+  return (clone.phase == CloneState::Phase::kRunning || clone.phase == CloneState::Phase::kDone) &&
+         clone.report.waiting_for == kWaitOfSpare;
 }
 
 bool IsWorking(const CloneState& clone) {
@@ -51,7 +52,6 @@ std::optional<Progress> WorkerProgress::Merge(const std::vector<CloneState>& clo
   for (const CloneState& clone : clones) {
     const CloneReport& report = clone.report;
     if (clone.phase == CloneState::Phase::kLeft || report.step == 0) continue;
-    // The figures of a spare are those of the time when it had a replica.
     if (IsSpare(clone)) continue;
     ++trained;
     progress.step = std::max(progress.step, static_cast<int64_t>(report.step));
@@ -93,7 +93,9 @@ std::optional<Progress> WorkerProgress::Combine(const std::vector<CloneState>& c
   const bool has_working_clone = std::any_of(clones.begin(), clones.end(), IsWorking);
   for (size_t k = 0; k < clones.size(); ++k) {
     if (clones[k].phase == CloneState::Phase::kLeft) continue;
-    if (IsSpare(clones[k]) && has_working_clone) continue;
+    if (IsSpare(clones[k]) && (has_working_clone || clones[k].phase == CloneState::Phase::kDone)) {
+      continue;
+    }
     if (IsDown(clones[k]) || waiting_for->empty()) *waiting_for = WaitOf(clones, k);
   }
   CountImages(clones);

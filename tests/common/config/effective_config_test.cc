@@ -138,12 +138,15 @@ TEST(EffectiveConfigTest, PaddingKeepsItsColour) {
   ASSERT_TRUE(google::protobuf::TextFormat::Parser().MergeFromString(
       "train_config { data_augmentation_options { ssd_random_crop_pad { operations { "
       "max_area: 1 min_aspect_ratio: 1 max_aspect_ratio: 1 min_padded_size_ratio: [1, 1] "
-      "max_padded_size_ratio: [2, 2] } } } data_augmentation_options { ssd_random_crop_pad {} } }",
+      "max_padded_size_ratio: [2, 2] pad_color_g: 22 } } } "
+      "data_augmentation_options { ssd_random_crop_pad {} } }",
       &config));
   const config::TrainEvalPipelineConfig effective = ExpectSame(config);
   const config::SSDRandomCropPadOperation& operation =
       effective.train_config().data_augmentation_options(0).ssd_random_crop_pad().operations(0);
-  EXPECT_EQ(operation.pad_color_r() + operation.pad_color_g() + operation.pad_color_b(), 0.0f);
+  EXPECT_EQ(operation.pad_color_r(), 0.0f);
+  EXPECT_EQ(operation.pad_color_g(), 22.0f);
+  EXPECT_EQ(operation.pad_color_b(), 0.0f);
   EXPECT_EQ(
       effective.train_config().data_augmentation_options(1).ssd_random_crop_pad().operations_size(),
       0);

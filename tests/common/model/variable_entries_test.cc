@@ -48,7 +48,7 @@ TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
   const VariableSpec b = Variable("b", 4);
   const VariableSpec c = Variable("c", 5);
   EXPECT_EQ(Difference({a, b, c}, {a}),
-            std::pair(std::string("variable 1 is b at the server, the worker has only 1"), b.name));
+            std::pair(std::string("variable 1 is b at the server, the clone has only 1"), b.name));
   EXPECT_EQ(Difference({a}, {a, b, c}),
             std::pair(std::string("variable 1 is b at the clone, the server has only 1"), b.name));
 }

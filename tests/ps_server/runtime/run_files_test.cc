@@ -283,18 +283,19 @@ TEST_F(RunFilesTest, FromCheckpointRollsBackForGood) {
   TrainAndKill(13, 10);
   const auto steps = ListCheckpoints(files_, train_dir());
   ASSERT_TRUE(steps.ok()) << steps.status();
-  ASSERT_EQ(steps->front(), 5u);
   ASSERT_GE(steps->size(), 2u);
+  const uint64_t first = steps->front();
   TestServerOptions back = options_;
   back.from_checkpoint = true;
-  back.from_step = 5;
+  back.from_step = first;
   uint64_t reached = 0;
   {
     TestServer server(folder_, back);
     ASSERT_TRUE(server.Start().ok());
-    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() == 5; }));
+    ASSERT_TRUE(server.Await([first](const auto& status) { return status.version() == first; }));
     TestClone clone(&server, {});
-    ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 7; }));
+    ASSERT_TRUE(
+        server.Await([first](const auto& status) { return status.version() >= first + 2; }));
     clone.Stop();
     clone.Join().IgnoreError();
     reached = server.core().Status().version();
@@ -333,6 +334,8 @@ TEST_F(RunFilesTest, FromCheckpointGivesUpALaterOneThatIsPutBack) {
 
 TEST_F(RunFilesTest, FromAMissingCheckpointListsTheExistingOnes) {
   const uint64_t reached = TrainAndKill(8);
+  const auto steps = ListCheckpoints(files_, train_dir());
+  ASSERT_TRUE(steps.ok()) << steps.status();
   TestServerOptions back = options_;
   back.from_checkpoint = true;
   back.from_step = 3;
@@ -340,7 +343,8 @@ TEST_F(RunFilesTest, FromAMissingCheckpointListsTheExistingOnes) {
     TestServer server(folder_, back);
     const absl::Status started = server.Start();
     EXPECT_TRUE(absl::IsNotFound(started)) << started;
-    EXPECT_THAT(std::string(started.message()), HasSubstr("there are those of steps 5"));
+    EXPECT_THAT(std::string(started.message()),
+                HasSubstr(absl::StrCat("there are those of steps ", steps->front())));
   }
   back.from_step = UINT64_MAX;
   {

@@ -11,6 +11,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 
 CloneState Training(uint64_t step, double loss, double images_per_second) {
@@ -108,6 +109,19 @@ TEST(WorkerProgressTest, SaysForWhomItWaits) {
             "waiting for clone 0 of 2 (killed by signal 9)");
   EXPECT_EQ(Line(progress, {InPhase(CloneState::Phase::kRunning)}), "waiting for the first step");
   EXPECT_EQ(Line(progress, {InPhase(CloneState::Phase::kLeft)}), "waiting for the first step");
+}
+
+TEST(WorkerProgressTest, ASpareThatHasEndedCountsNoMore) {
+  WorkerProgress progress({});
+  const CloneState trains = Training(200, 1.0, 60);
+  CloneState spare = Training(40, 3.0, 50);
+  spare.phase = CloneState::Phase::kDone;
+  spare.report.waiting_for = kWaitOfSpare;
+  EXPECT_EQ(Line(progress, {trains, spare}),
+            "step 200/200 100.0% loss 1.000 acc 0.500 lr 0.0040 60 img/s staleness 0");
+  std::string waiting_for;
+  progress.Combine({spare, trains}, &waiting_for);
+  EXPECT_THAT(progress.Summary(absl::Seconds(1)), Contains("last loss 1.000, accuracy 0.500"));
 }
 
 TEST(WorkerProgressTest, ASpareDoesNotHideThatTheOthersTrain) {

@@ -40,7 +40,7 @@ std::vector<Box> ClipToImage(std::vector<Box> boxes) {
   return boxes;
 }
 
-// The boxes do not reach out of the image.
+// Expects boxes that do not reach out of the image.
 bool CoversAnObject(const CropOptions& options, int height, int width,
                     const std::vector<Box>& boxes, const PixelWindow& window) {
   if (boxes.empty()) {

@@ -38,8 +38,8 @@ struct CropPadOptions {
 
 // Draws a window, in pixels, that holds enough of at least one box. Draws the aspect ratio
 // uniformly, then the height uniformly from the heights that keep the area in range, then the
-// position uniformly. Boxes may reach out of the image; only their parts within it count, unless
-// these are smaller than one pixel. An image without boxes counts as one box of its full size.
+// position uniformly. Only the part of a box within the image counts, and a box whose part is
+// smaller than one pixel does not count. An image without boxes counts as one box of its full size.
 // Returns nullopt if 100 attempts found no window.
 std::optional<PixelWindow> SampleCropWindow(const CropOptions& options, int height, int width,
                                             const std::vector<Box>& boxes, CounterRandom* random);

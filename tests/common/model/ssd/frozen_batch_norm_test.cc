@@ -16,6 +16,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -105,6 +106,10 @@ TEST(FrozenBatchNormTest, MobiledetAndMnasFpnTrainTheirBatchNormsInTensorflow1) 
                 ElementsAre(HasSubstr(absl::StrCat("model.ssd.freeze_batchnorm has no effect with ",
                                                    type, ", as in"))));
   }
+  // MnasFPN's batch norms are its own, so it has no conv_hyperparams to point to.
+  EXPECT_THAT(WarningsOf("ssd_mobilenet_v2_mnasfpn", absl::StrCat(kFreeze, kOverride)),
+              Contains(HasSubstr("model.ssd.freeze_batchnorm has no effect with "
+                                 "ssd_mobilenet_v2_mnasfpn, as in")));
 }
 
 TEST(FrozenBatchNormTest, Tensorflow2FreezesAll) {
