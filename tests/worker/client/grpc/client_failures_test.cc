@@ -1,5 +1,4 @@
 // What the functions of pushpull_client.h return when the program, the server or the job fails.
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,17 +89,12 @@ TEST(ClientFailuresTest, RefusesOptions) {
 
 TEST(ClientFailuresTest, AnErrorThatMayPassIsUnavailable) {
   PushpullCloneOptions options = OptionsFor("unix:/none");
-  options.tls_ca = options.tls_cert = options.tls_key = "/proc/self/stat";
+  // Address 0 is not mapped, so Linux answers a read at the beginning of this file with EIO, as for
+  // a broken disk.
+  options.tls_ca = options.tls_cert = options.tls_key = "/proc/self/mem";
   const ClonePtr clone = Make(options);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const int code = pushpull_clone_connect(clone.get());
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(code, PUSHPULL_UNAVAILABLE) << ErrorOf(clone);
-  EXPECT_THAT(ErrorOf(clone), HasSubstr("/proc/self/stat"));
+  EXPECT_EQ(pushpull_clone_connect(clone.get()), PUSHPULL_UNAVAILABLE) << ErrorOf(clone);
+  EXPECT_THAT(ErrorOf(clone), HasSubstr("/proc/self/mem"));
 }
 
 TEST(ClientFailuresTest, RefusesVariables) {
