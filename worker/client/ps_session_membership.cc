@@ -1,0 +1,178 @@
+// Tested by tests/worker/client/ps_session_test.cc.
+// How PsSession registers its clone and renews the lease, and what it keeps of the answers.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
+#include "worker/client/ps_session.h"
+
+namespace pushpull {
+namespace {
+
+// How long Register waits for a worker_id that another session holds. Longer than any sensible
+// lease.
+constexpr absl::Duration kForeignLease = absl::Seconds(30);
+
+}  // namespace
+
+absl::Status PsSession::CheckWanted() {
+  PP_RETURN_IF_ERROR(stop_reason());
+  if (training_done()) return absl::CancelledError("training is done");
+  return CheckContact();
+}
+
+absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
+  ps::RegisterRequest request;
+  request.set_run_id(job_.run_id());
+  request.set_worker_id(options_.worker_id);
+  request.set_num_replicas(num_replicas());
+  request.set_peer_name(options_.peer_name);
+  request.set_layout_signature(layout.signature());
+  request.set_protocol_version(kProtocolVersion);
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
+  request.set_num_images(num_images);
+  *request.mutable_arithmetic() = arithmetic_;
+  for (ps::VariableEntry& entry : VariableEntries(layout)) {
+    *request.add_variables() = std::move(entry);
+  }
+  ps::RegisterReply reply;
+  const absl::Duration start = clock_->Now();
+  PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
+    absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
+    // Another session holds this worker_id. If its process has ended, its lease runs out soon. If
+    // not, the flags are wrong: two workers were started with the same ids.
+    if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < kForeignLease) {
+      return absl::UnavailableError(answer.status().message());
+    }
+    PP_ASSIGN_OR_RETURN(reply, std::move(answer));
+    return absl::OkStatus();
+  }));
+  absl::MutexLock lock(&mutex_);
+  ++registrations_;
+  epoch_ = reply.epoch();
+  version_ = reply.version();
+  open_step_ = reply.version() + 1;
+  if (reply.num_replicas() > 0) num_replicas_ = reply.num_replicas();
+  grants_.assign(reply.grants().begin(), reply.grants().end());
+  lease_ = absl::Milliseconds(reply.lease_milliseconds());
+  num_steps_ = reply.num_steps();
+  training_done_ = reply.training_done();
+  return absl::OkStatus();
+}
+
+absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
+  ps::HeartbeatRequest request;
+  uint64_t registrations = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    registrations = registrations_;
+    request.set_epoch(epoch_);
+  }
+  request.set_run_id(job_.run_id());
+  request.set_worker_id(options_.worker_id);
+  *request.mutable_progress() = progress;
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
+  // A heartbeat that arrives after the lease has ended is useless.
+  const absl::Duration timeout =
+      std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));
+  const absl::Duration sent = clock_->Now();
+  const absl::StatusOr<ps::HeartbeatReply> answer = clients_[0]->Heartbeat(request, timeout);
+  if (answer.ok()) NoteServerClock(sent, answer->server_nanoseconds());
+  {
+    absl::MutexLock lock(&mutex_);
+    Note(sent, answer.status(), &heartbeats_);
+  }
+  if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_ = answer.status();
+  }
+  PP_RETURN_IF_ERROR(answer.status());
+  const ps::HeartbeatReply& reply = *answer;
+  absl::Status stopped;
+  if (!reply.stopped().empty()) {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::STOPPED);
+    stopped = MakeError(detail, reply.stopped());
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_ = stopped;
+    // If the clone has registered since the heartbeat was sent, the grants of that registration may
+    // be newer than the reply's. A push under an older grant would be fenced.
+    if (reply.epoch() == epoch_ && registrations == registrations_) {
+      version_ = std::max<uint64_t>(version_, reply.version());
+      open_step_ = std::max<uint64_t>(open_step_, reply.version() + 1);
+      if (reply.num_replicas() > 0) num_replicas_ = reply.num_replicas();
+      grants_.assign(reply.grants().begin(), reply.grants().end());
+    }
+    training_done_ = reply.training_done();
+    waiting_for_ = reply.waiting_for();
+    learning_rate_ = reply.learning_rate();
+  }
+  return stopped;
+}
+
+std::vector<ps::ReplicaGrant> PsSession::grants() const {
+  absl::MutexLock lock(&mutex_);
+  return grants_;
+}
+
+uint64_t PsSession::epoch() const {
+  absl::MutexLock lock(&mutex_);
+  return epoch_;
+}
+
+uint64_t PsSession::version() const {
+  absl::MutexLock lock(&mutex_);
+  return version_;
+}
+
+absl::Duration PsSession::lease() const {
+  absl::MutexLock lock(&mutex_);
+  return lease_;
+}
+
+uint64_t PsSession::open_step() const {
+  absl::MutexLock lock(&mutex_);
+  return open_step_;
+}
+
+uint32_t PsSession::num_replicas() const {
+  absl::MutexLock lock(&mutex_);
+  return num_replicas_;
+}
+
+uint64_t PsSession::num_steps() const {
+  absl::MutexLock lock(&mutex_);
+  return num_steps_;
+}
+
+bool PsSession::training_done() const {
+  absl::MutexLock lock(&mutex_);
+  return training_done_;
+}
+
+absl::Status PsSession::stop_reason() const {
+  absl::MutexLock lock(&mutex_);
+  return stop_reason_;
+}
+
+std::string PsSession::waiting_for() const {
+  absl::MutexLock lock(&mutex_);
+  int shard = 0;
+  return FindFailures(clock_->Now(), &shard) == nullptr ? waiting_for_ : PeerName(shard);
+}
+
+double PsSession::learning_rate() const {
+  absl::MutexLock lock(&mutex_);
+  return learning_rate_;
+}
+
+}  // namespace pushpull
