@@ -16,8 +16,8 @@
 namespace pushpull {
 namespace {
 
-// Calls that fail are repeated within about a second. Failures that are further apart than this do
-// not follow one another.
+// Calls that fail, such as a pull from all shards, are repeated within about a second. If this much
+// time passes before a call is repeated, its failure does not count as following the last one.
 constexpr absl::Duration kLongestPause = absl::Seconds(30);
 
 // A wait is worth a line of the log after kWorthLogging. Its reason is logged again when it

@@ -69,10 +69,9 @@ class PsSession {
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
   ~PsSession();
 
-  // Fetches the job from the coordinator and makes clients for the other tasks. `addresses` has
-  // the addresses of all tasks in order, or only that of the coordinator, which knows the others
-  // (AddressOfTask).
-  // Call it once, before anything else.
+  // Fetches the job from the coordinator and makes clients for the other tasks. Call it once,
+  // before anything else. `addresses` has the addresses of all tasks in order, or only that of the
+  // coordinator, which knows the others (AddressOfTask).
   // INVALID_ARGUMENT: no address, or another number of addresses than the job has tasks.
   // FAILED_PRECONDITION: the server speaks another protocol version.
   // FAILED_PRECONDITION: plaintext would leave this machine for a task that task 0 announces, and
@@ -97,10 +96,10 @@ class PsSession {
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
   // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
-  // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
-  // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // From the second registration on the clone names the number of replicas that the server has
   // told: a spare with other flags must not set the number of a job whose server has restarted.
+  // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
+  // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
   absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
@@ -112,13 +111,12 @@ class PsSession {
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
   // version. Options::weight_codec decides how they are rounded. With `exact` it is min_version in
-  // all shards. Otherwise each shard sends min_version or a later one, and the oldest of these is
-  // returned.
+  // all shards. Otherwise each shard sends min_version or a later one; the oldest is returned.
   //
   // Makes one attempt per shard, which blocks as long as chunks arrive, and for at most
-  // poll_timeout plus rpc_timeout for each of them; Stop does not shorten it. DEADLINE_EXCEEDED:
-  // the shard has not reached the version within poll_timeout. DATA_LOSS: a shard sent something
-  // else than was asked for.
+  // poll_timeout plus rpc_timeout for each of them; Stop does not shorten it.
+  // DEADLINE_EXCEEDED: the shard has not reached the version within poll_timeout.
+  // DATA_LOSS: a shard sent something else than was asked for.
   //
   // `on_elements` may be null. It is called on the calling thread: first with (0, 0) when the first
   // bytes arrive, then with each range of elements [first, end) that has arrived and passed its
@@ -145,8 +143,7 @@ class PsSession {
 
   // For callers that repeat Pull themselves. Never blocks.
   // DEADLINE_EXCEEDED: all pulls from a server, or all heartbeats, have failed for the peer
-  // deadline
-  //     (IsPeerLost). Neither makes up for the other.
+  // deadline (IsPeerLost). Neither makes up for the other.
   // CANCELLED: Stop was called.
   absl::Status CheckContact();
   // For long computations. Returns OK as long as their result may be of use; otherwise the error of
@@ -179,9 +176,9 @@ class PsSession {
   void Stop() { stopped_.store(true); }
 
  private:
-  absl::Status PullShard(int shard, uint64_t min_version, bool exact, absl::Duration poll_timeout,
-                         absl::Span<float> flat, const ElementsReady& on_elements,
-                         uint64_t* version);
+  absl::Status PullShard(int shard, absl::Duration pull_begun, uint64_t min_version, bool exact,
+                         absl::Duration poll_timeout, absl::Span<float> flat,
+                         const ElementsReady& on_elements, uint64_t* version);
   // Calls to one shard that failed one after the other.
   struct Failures {
     absl::Duration first = absl::InfiniteDuration();  // end of the first one; infinite: none failed
@@ -196,7 +193,8 @@ class PsSession {
   // Returns the first shard whose last call failed before `now`, and its failures; or null.
   const Failures* FindFailures(absl::Duration now, int* shard) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds the result of a call that began at `begun` and has just ended.
+  // Adds the result of a call that has just ended. `begun`: when it began; if several shards are
+  // called in turn, when the call to the first of them began.
   void Note(absl::Duration begun, const absl::Status& status, Failures* failures) const;
   // Tells the user that this session has waited for a shard for `waited`: reports its name, at most
   // once a second, and logs why.

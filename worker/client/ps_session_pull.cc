@@ -10,8 +10,8 @@
 
 namespace pushpull {
 
-absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
-                                  absl::Duration poll_timeout, absl::Span<float> flat,
+absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t min_version,
+                                  bool exact, absl::Duration poll_timeout, absl::Span<float> flat,
                                   const ElementsReady& on_elements, uint64_t* version) {
   const Sharding sharding(static_cast<int64_t>(flat.size()), static_cast<int>(clients_.size()));
   ps::PullRequest request;
@@ -75,7 +75,7 @@ absl::Status PsSession::PullShard(int shard, uint64_t min_version, bool exact,
   const bool not_yet = absl::IsDeadlineExceeded(pulled) && clock_->Now() - start < timeout;
   {
     absl::MutexLock lock(&mutex_);
-    Note(start, not_yet ? absl::OkStatus() : pulled, &pulls_[shard]);
+    Note(pull_begun, not_yet ? absl::OkStatus() : pulled, &pulls_[shard]);
   }
   PP_RETURN_IF_ERROR(pulled);
   if (next_chunk != sharding.num_chunks(shard)) {
@@ -90,10 +90,13 @@ absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
                                          absl::Duration poll_timeout, absl::Span<float> flat,
                                          const ElementsReady& on_elements) {
   uint64_t result = 0;
+  // A pull that fails at one shard starts anew at shard 0. The time that the shards before it take
+  // is no pause between its failures, so the pull from each shard counts from here.
+  const absl::Duration begun = clock_->Now();
   for (int shard = 0; shard < static_cast<int>(clients_.size()); ++shard) {
     uint64_t version = 0;
     PP_RETURN_IF_ERROR(
-        PullShard(shard, min_version, exact, poll_timeout, flat, on_elements, &version));
+        PullShard(shard, begun, min_version, exact, poll_timeout, flat, on_elements, &version));
     if (exact && version != min_version) {
       return absl::DataLossError(absl::StrCat(PeerName(shard), " sent version ", version,
                                               " of shard ", shard, ", expected version ",

@@ -136,7 +136,7 @@ TEST_F(PsSessionPullTest, DecodesWeightsThatItAsksForAsBfloat16) {
 }
 
 // The client of one of two tasks. It answers a pull with chunks of the given versions.
-class VersionedClient final : public RefusingPsClient {
+class VersionedClient : public RefusingPsClient {
  public:
   VersionedClient(int shard, std::vector<uint64_t> versions,
                   ps::GradientEncoding encoding = ps::FLOAT32)
@@ -190,6 +190,45 @@ absl::StatusOr<uint64_t> PullVersions(const std::vector<uint64_t>& shard_0,
     EXPECT_EQ(session.version(), *pulled) << "the pulled version must be the session's version";
   }
   return pulled;
+}
+
+// One of two tasks over a slow network: the first needs 40 s to send its shard, the second is gone.
+class SlowNetworkClient final : public VersionedClient {
+ public:
+  SlowNetworkClient(int shard, FakeClock* clock)
+      : VersionedClient(shard, {1}), shard_(shard), clock_(clock) {}
+
+  absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout,
+                    PullSink sink) override {
+    if (shard_ == 1) return absl::UnavailableError("gone");
+    clock_->Advance(absl::Seconds(40));
+    return VersionedClient::Pull(request, timeout, std::move(sink));
+  }
+
+ private:
+  const int shard_;
+  FakeClock* const clock_;
+};
+
+TEST(PsSessionPullsTest, ALostTaskIsGivenUpAlthoughThePullsFromTheOneBeforeItAreLong) {
+  FakeClock clock;
+  PsSession session(
+      {},
+      [&](const std::string& address) {
+        return std::make_unique<SlowNetworkClient>(address == "task 0" ? 0 : 1, &clock);
+      },
+      &clock, nullptr);
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  std::vector<float> weights(VersionedClient::kShardedElements);
+  absl::Status contact;
+  for (int i = 0; i < 20 && contact.ok(); ++i) {
+    EXPECT_FALSE(session.Pull(1, true, absl::Seconds(1), absl::MakeSpan(weights)).ok());
+    contact = session.CheckContact();
+    clock.Advance(absl::Seconds(1));
+  }
+  EXPECT_TRUE(IsPeerLost(contact)) << contact;
+  EXPECT_EQ(contact.message(),
+            "every pull from ps task 1 at test failed for 328 s (deadline 300 s): gone");
 }
 
 // A client of task 0, which announces task 1 at the given address.
