@@ -78,9 +78,8 @@ class PsSession {
   // Options::security does not allow that.
   // INTERNAL: the server's list of tasks contradicts itself.
   absl::Status Connect(const std::vector<std::string>& addresses);
-  // Valid after Connect.
-  const ps::JobReply& job() const { return job_; }
-  std::vector<PsClient*> shards() const;
+  const ps::JobReply& job() const { return job_; }  // valid after Connect
+  std::vector<PsClient*> shards() const;            // valid after Connect
 
   // Sends one part of a declaration, after it has filled in who declares; makes one attempt
   // (declare_variables.h). CANCELLED: Stop was called.
@@ -120,8 +119,7 @@ class PsSession {
   //
   // `on_elements` may be null. It is called on the calling thread: first with (0, 0) when the first
   // bytes arrive, then with each range of elements [first, end) that has arrived and passed its
-  // checksum. Ranges follow one another from 0 on without gaps. After an error, the next pull
-  // starts from 0 again.
+  // checksum. Ranges follow one another without gaps, and begin at 0 in every pull.
   using ElementsReady = std::function<void(int64_t first, int64_t end)>;
   absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
                                 absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
@@ -129,9 +127,8 @@ class PsSession {
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
 
   // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
-  // until the peer deadline has passed. Once a heartbeat has said that training is over, the last
-  // error is returned instead of repeating. `shard` returns the ps task at which the last call
-  // failed, which messages name.
+  // until the peer deadline has passed. Returns the last error once a heartbeat has said that
+  // training is over. `shard` returns the ps task at which the last call failed, for messages.
   absl::Status Retry(absl::FunctionRef<int()> shard, absl::FunctionRef<absl::Status()> call);
   absl::Status Retry(int shard, absl::FunctionRef<absl::Status()> call) {
     return Retry([shard] { return shard; }, call);
@@ -162,9 +159,9 @@ class PsSession {
   // Sync: whether the clone has no replica of its own because the job has too few.
   bool is_spare() const { return options_.worker_id >= num_replicas(); }
   uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
+  // Whether the server has said that the job is done. Holds until Register brings a later epoch.
   bool training_done() const;
-  // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none, or if a later
-  // Heartbeat returned OK.
+  // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none. Holds as long.
   absl::Status stop_reason() const;
   // The ps task that does not answer, if there is one. Otherwise what the step waits for, as of the
   // last heartbeat.
@@ -186,8 +183,7 @@ class PsSession {
     absl::Status error;                               // of the last one
   };
   std::string PeerName(int shard) const;
-  // Returns the address of another task than 0, which the job announces. FAILED_PRECONDITION: see
-  // Connect.
+  // Returns the announced address of a task other than 0. FAILED_PRECONDITION: see Connect.
   absl::StatusOr<std::string> AnnouncedAddress(int shard,
                                                const std::string& address_of_task_0) const;
   // Returns the first shard whose last call failed before `now`, and its failures; or null.
@@ -200,6 +196,9 @@ class PsSession {
   // once a second, and logs why.
   void NoteWait(int shard, const absl::Status& why, absl::Duration waited)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Keeps what the server said in `epoch`: why training was stopped, or, if that is OK, that the
+  // job is done. Ignored if the clone has registered in a later epoch since.
+  void NoteEnd(uint64_t epoch, absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Adds a sample to server_clock: the request was sent at `sent`, the answer has just arrived.
   // server_nanoseconds = 0 means that the answer does not contain the clock.
   void NoteServerClock(absl::Duration sent, int64_t server_nanoseconds);
@@ -227,6 +226,7 @@ class PsSession {
   uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   bool training_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
+  uint64_t end_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last end that NoteEnd has kept
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
   double learning_rate_ ABSL_GUARDED_BY(mutex_) = 0.0;
   // Kept apart, because a server that answers heartbeats may still fail to send its weights.

@@ -1,4 +1,5 @@
 // Tested by tests/worker/client/ps_session_test.cc.
+// Tested by tests/worker/client/end_of_training_test.cc.
 // How PsSession registers its clone and renews the lease, and what it keeps of the answers.
 #include <algorithm>
 #include <string>
@@ -55,6 +56,11 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   }));
   absl::MutexLock lock(&mutex_);
   ++registrations_;
+  // An end that the server announced in an earlier epoch no longer holds.
+  if (reply.epoch() > end_epoch_) {
+    training_done_ = false;
+    stop_reason_ = absl::OkStatus();
+  }
   epoch_ = reply.epoch();
   version_ = reply.version();
   open_step_ = reply.version() + 1;
@@ -62,8 +68,18 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   grants_.assign(reply.grants().begin(), reply.grants().end());
   lease_ = absl::Milliseconds(reply.lease_milliseconds());
   num_steps_ = reply.num_steps();
-  training_done_ = reply.training_done();
+  if (reply.training_done()) NoteEnd(reply.epoch(), absl::OkStatus());
   return absl::OkStatus();
+}
+
+void PsSession::NoteEnd(uint64_t epoch, absl::Status reason) {
+  if (epoch < epoch_) return;
+  end_epoch_ = epoch;
+  if (reason.ok()) {
+    training_done_ = true;
+  } else {
+    stop_reason_ = std::move(reason);
+  }
 }
 
 absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
@@ -91,7 +107,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   }
   if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
     absl::MutexLock lock(&mutex_);
-    stop_reason_ = answer.status();
+    NoteEnd(epoch_, answer.status());
   }
   PP_RETURN_IF_ERROR(answer.status());
   const ps::HeartbeatReply& reply = *answer;
@@ -103,7 +119,8 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   }
   {
     absl::MutexLock lock(&mutex_);
-    stop_reason_ = stopped;
+    // An answer that says otherwise may be older: two threads send heartbeats.
+    if (!stopped.ok() || reply.training_done()) NoteEnd(reply.epoch(), stopped);
     // If the clone has registered since the heartbeat was sent, the grants of that registration may
     // be newer than the reply's. A push under an older grant would be fenced.
     if (reply.epoch() == epoch_ && registrations == registrations_) {
@@ -112,7 +129,6 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
       if (reply.num_replicas() > 0) num_replicas_ = reply.num_replicas();
       grants_.assign(reply.grants().begin(), reply.grants().end());
     }
-    training_done_ = reply.training_done();
     waiting_for_ = reply.waiting_for();
     learning_rate_ = reply.learning_rate();
   }

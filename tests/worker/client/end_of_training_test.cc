@@ -1,13 +1,17 @@
-// How a clone waits after the last step until the server confirms that the result is saved.
+// How a clone waits after the last step until the server confirms that the result is saved, or says
+// why training was stopped.
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 
+#include "common/wire/error_detail.h"
 #include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/test_job.h"
@@ -18,7 +22,7 @@ namespace pushpull {
 namespace {
 
 // A server that has applied the only step of its job.
-class LastStepHandler final : public FakePsHandler {
+class LastStepHandler : public FakePsHandler {
  public:
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override {
     ps::JobReply reply;
@@ -51,6 +55,102 @@ class LastStepHandler final : public FakePsHandler {
   std::string waits_for;
   std::atomic<bool> saved{false};
 };
+
+// Keeps the first heartbeat until a test answers it, and says in all others how the job ends.
+class OvertakingHandler final : public LastStepHandler {
+ public:
+  explicit OvertakingHandler(absl::StatusOr<ps::HeartbeatReply> end) : end_(std::move(end)) {}
+
+  void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
+    ps::RegisterReply reply;
+    reply.set_epoch(epoch);
+    reply.set_lease_milliseconds(60000);
+    done(reply);
+  }
+  void Heartbeat(const ps::HeartbeatRequest&, Done<ps::HeartbeatReply> done) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!std::exchange(has_kept_, true)) {
+        kept_ = std::move(done);
+        return;
+      }
+    }
+    done(end_);
+  }
+  void AwaitHeartbeat() {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return kept_ != nullptr; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30)));
+  }
+  // Answers that training goes on.
+  void AnswerHeartbeat() {
+    Done<ps::HeartbeatReply> done;
+    {
+      absl::MutexLock lock(&mutex_);
+      done = std::exchange(kept_, nullptr);
+    }
+    ps::HeartbeatReply reply;
+    reply.set_epoch(1);
+    done(reply);
+  }
+
+  uint64_t epoch = 1;
+
+ private:
+  const absl::StatusOr<ps::HeartbeatReply> end_;
+  absl::Mutex mutex_;
+  bool has_kept_ ABSL_GUARDED_BY(mutex_) = false;
+  Done<ps::HeartbeatReply> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+ps::HeartbeatReply ReplyOfEpoch1() {
+  ps::HeartbeatReply reply;
+  reply.set_epoch(1);
+  return reply;
+}
+
+// The server counts a clone as told once it has answered, and may be gone at the next heartbeat.
+TEST(EndOfSessionTest, AnOlderAnswerDoesNotTakeBackThatTrainingHasEnded) {
+  ps::HeartbeatReply done = ReplyOfEpoch1(), stopped = ReplyOfEpoch1();
+  done.set_training_done(true);
+  stopped.set_stopped("clone 1 has a non-finite loss");
+  ps::ErrorDetail evicted;
+  evicted.set_kind(ps::ErrorDetail::EVICTED);
+  struct Case {
+    absl::StatusOr<ps::HeartbeatReply> end;
+    bool training_done;
+    ps::ErrorDetail::Kind stop_reason;
+  };
+  for (const Case& c :
+       {Case{done, true, ps::ErrorDetail::UNKNOWN}, Case{stopped, false, ps::ErrorDetail::STOPPED},
+        Case{MakeError(evicted, "evicted"), false, ps::ErrorDetail::EVICTED}}) {
+    OvertakingHandler handler(c.end);
+    SteadyClock clock;
+    PsSession session(
+        {}, [&](const std::string& address) { return MakeInProcessPsClient(&handler, address); },
+        &clock, nullptr);
+    const VariableLayout layout = MakeToyLayout();
+    ASSERT_TRUE(session.Connect({"task 0"}).ok());
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    const auto holds = [&] {
+      return session.training_done() == c.training_done &&
+             GetErrorDetail(session.stop_reason()).kind() == c.stop_reason;
+    };
+    std::thread overtaken([&] { EXPECT_TRUE(session.Heartbeat({}).ok()); });
+    handler.AwaitHeartbeat();
+    session.Heartbeat({}).IgnoreError();
+    EXPECT_TRUE(holds());
+    handler.AnswerHeartbeat();
+    overtaken.join();
+    EXPECT_TRUE(holds()) << "an older answer must not count";
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    EXPECT_TRUE(holds()) << "the answer to an older call must not count";
+    handler.epoch = 2;
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    EXPECT_FALSE(session.training_done()) << "a later epoch may have more to train";
+    EXPECT_TRUE(session.stop_reason().ok()) << session.stop_reason();
+  }
+}
 
 class EndOfTrainingTest : public ::testing::Test {
  protected:
