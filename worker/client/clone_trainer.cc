@@ -145,6 +145,7 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
     if (stop_.load()) return absl::CancelledError("stopped by request");
     const absl::Status status = Beat();
     if (session_->training_done()) return true;
+    PP_RETURN_IF_ERROR(session_->stop_reason());  // the heartbeat thread may have heard it alone
     const ps::ErrorDetail::Kind kind = GetErrorDetail(status).kind();
     if (kind == ps::ErrorDetail::EPOCH_CHANGED) {
       PP_RETURN_IF_ERROR(Register());

@@ -2,6 +2,7 @@
 // why training was stopped.
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,7 +39,7 @@ class LastStepHandler : public FakePsHandler {
     reply.set_version(1);
     reply.set_num_steps(1);
     reply.set_num_replicas(1);
-    reply.set_lease_milliseconds(60000);
+    reply.set_lease_milliseconds(lease_milliseconds);
     done(reply);
   }
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
@@ -46,14 +47,31 @@ class LastStepHandler : public FakePsHandler {
     ps::HeartbeatReply reply;
     reply.set_epoch(1);
     reply.set_version(1);
+    if (tells_reason_beside.has_value()) {
+      const bool is_other = std::this_thread::get_id() != *tells_reason_beside;
+      if (!is_other) waits_.store(true);
+      if (!is_other || told_) return done(absl::UnavailableError("gone"));
+      if (waits_.load()) {
+        told_ = true;
+        reply.set_stopped("clone 1 has a non-finite loss");
+      }
+    }
     reply.set_waiting_for(waits_for);
     reply.set_training_done(saved.load());
     done(reply);
   }
 
   bool lost = false;
+  // If set: heartbeats of this thread fail. Once it has sent one, the next heartbeat of another
+  // thread is told that training was stopped, and all heartbeats after that fail.
+  std::optional<std::thread::id> tells_reason_beside;
+  uint64_t lease_milliseconds = 60000;
   std::string waits_for;
   std::atomic<bool> saved{false};
+
+ private:
+  std::atomic<bool> waits_{false};  // the first heartbeat of tells_reason_beside has come
+  bool told_ = false;               // used by the other thread only
 };
 
 // Keeps the first heartbeat until a test answers it, and says in all others how the job ends.
@@ -156,7 +174,7 @@ class EndOfTrainingTest : public ::testing::Test {
  protected:
   absl::Status Run() {
     PsSession::Options options;
-    options.peer_deadline = absl::Milliseconds(200);
+    options.peer_deadline = peer_deadline_;
     options.rpc_timeout = absl::Milliseconds(50);
     PsSession session(
         options,
@@ -173,6 +191,7 @@ class EndOfTrainingTest : public ::testing::Test {
     return trainer.Run();
   }
 
+  absl::Duration peer_deadline_ = absl::Milliseconds(200);
   SteadyClock clock_;
   LastStepHandler handler_;
   std::vector<std::string> waits_;
@@ -184,6 +203,15 @@ TEST_F(EndOfTrainingTest, AServerThatIsLostBeforeItConfirmsTheEndIsAnError) {
   EXPECT_TRUE(IsPeerLost(status)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "ps task 0 at task 0 did not answer for"))
       << status;
+}
+
+TEST_F(EndOfTrainingTest, AReasonThatOnlyTheHeartbeatThreadHearsEndsTheWait) {
+  handler_.tells_reason_beside = std::this_thread::get_id();
+  handler_.lease_milliseconds = 4;  // so that the heartbeat thread sends many
+  peer_deadline_ = absl::Seconds(10);
+  const absl::Status status = Run();
+  EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::STOPPED) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "non-finite loss")) << status;
 }
 
 TEST_F(EndOfTrainingTest, TheCloneReportsForWhatItWaits) {
