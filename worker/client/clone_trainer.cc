@@ -140,6 +140,7 @@ void CloneTrainer::PullLastWeights() {
 
 absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
   phase_.Enter(Phase::kWait);
+  session_->ForgetPulls();  // the clone waits for the coordinator alone
   absl::Duration next_report = clock_->Now() + kPublicationReport;
   while (AllApplied()) {
     if (stop_.load()) return absl::CancelledError("stopped by request");

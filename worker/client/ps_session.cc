@@ -161,6 +161,11 @@ const PsSession::Failures* PsSession::FindFailures(absl::Duration now, int* shar
   return nullptr;
 }
 
+void PsSession::ForgetPulls() {
+  absl::MutexLock lock(&mutex_);
+  for (Failures& pulls : pulls_) pulls = {};
+}
+
 absl::Status PsSession::CheckContact() {
   if (stopped_.load()) return StoppedByCaller();
   const auto lost = [this](std::string what, const Failures& failures) {

@@ -138,6 +138,8 @@ class PsSession {
   // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
 
+  // Forgets that pulls have failed. For a caller that does not repeat them.
+  void ForgetPulls();
   // For callers that repeat Pull themselves. Never blocks.
   // DEADLINE_EXCEEDED: all pulls from a server, or all heartbeats, have failed for the peer
   // deadline (IsPeerLost). Neither makes up for the other.
