@@ -147,7 +147,7 @@ class CloneTrainer {
   // Waits after the last step, and reports for what. True: the server has saved the result. False:
   // the server restarted from an earlier version, so there is more to train. A server that ends
   // well tells its clones first (ServerCore::Farewell), so DEADLINE_EXCEEDED means that it was
-  // lost.
+  // lost, or that this process was paused for longer than the lease.
   absl::StatusOr<bool> WaitForPublication();
   absl::Status Beat();
   void StopHeartbeat();
