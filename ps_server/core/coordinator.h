@@ -68,7 +68,8 @@ class Coordinator {
     return draining_ || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
   }
   // Returns what the step, the start or the end waits for, for example "clone 2 of 3 (never seen)",
-  // and for how long. Empty and 0 while it has waited for less than 2 s.
+  // and for how long. Empty and 0 while it has waited for less than 2 s, unless recovery waits for
+  // an error to pass, which is named at once.
   std::string WaitingFor(absl::Duration now) const { return FindWait(now).what; }
   double WaitingSeconds(absl::Duration now) const;
   ps::StatusReply Status(absl::Duration now) const;

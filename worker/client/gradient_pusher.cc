@@ -134,8 +134,8 @@ absl::StatusOr<ps::PushReply> GradientPusher::SendAll() {
   std::vector<std::unique_ptr<PushStream>> streams(shards_.size());
   absl::Duration begin;
   for (int shard = sharding_.tasks() - 1; shard >= 0; --shard) {
-    // Start the stream only when its first chunk can be sent: the time that the backward pass needs
-    // must not count towards the stream's timeout.
+    // Start the stream only when its first chunk can be sent: the server gives up a push whose next
+    // chunk does not come for a while (ServerLimits::push_idle), and backward may take longer.
     const int last_chunk = sharding_.num_chunks(shard) - 1;
     if (!WaitForElements(sharding_.chunk(shard, last_chunk).begin)) return Abandoned();
     if (shard == sharding_.tasks() - 1) begin = clock_->Now();
