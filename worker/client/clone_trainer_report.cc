@@ -39,11 +39,16 @@ void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t 
 }
 
 void CloneTrainer::ReportWaiting() {
-  last_report_.waiting_for = session_->waiting_for();
-  if (last_report_.waiting_for.empty() && AllApplied()) {
-    last_report_.waiting_for = "the last checkpoint";
-  } else if (last_report_.waiting_for.empty() && sync_ && session_->grants().empty()) {
+  // What the step waits for is reported by the clones that have replicas.
+  const bool has_no_replica =
+      sync_ && session_->grants().empty() && (!AllApplied() || session_->is_spare());
+  if (has_no_replica && session_->silent_peer().empty()) {
     last_report_.waiting_for = kWaitOfSpare;
+  } else {
+    last_report_.waiting_for = session_->waiting_for();
+    if (last_report_.waiting_for.empty() && AllApplied()) {
+      last_report_.waiting_for = "the last checkpoint";
+    }
   }
   report_(last_report_);
 }

@@ -156,8 +156,7 @@ class PsSession {
   absl::Duration lease() const;
   // The first step that the coordinator had not applied at the last registration or heartbeat.
   uint64_t open_step() const;
-  // The job's number of replicas, as of then.
-  uint32_t num_replicas() const;
+  uint32_t num_replicas() const;  // of the job, as of then
   // Sync: whether the clone has no replica of its own because the job has too few.
   bool is_spare() const { return options_.worker_id >= num_replicas(); }
   uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
@@ -165,8 +164,9 @@ class PsSession {
   bool training_done() const;
   // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none. Holds as long.
   absl::Status stop_reason() const;
-  // The ps task that does not answer, if there is one. Otherwise what the step waits for, as of the
-  // last heartbeat.
+  // The name of the ps task that does not answer, or the empty string.
+  std::string silent_peer() const;
+  // silent_peer() if there is one. Otherwise what the step waits for, as of the last heartbeat.
   std::string waiting_for() const;
   double learning_rate() const;  // as of the last heartbeat
 

@@ -180,10 +180,17 @@ absl::Status PsSession::stop_reason() const {
   return stop_reason_;
 }
 
-std::string PsSession::waiting_for() const {
+std::string PsSession::silent_peer() const {
   absl::MutexLock lock(&mutex_);
   int shard = 0;
-  return FindFailures(clock_->Now(), &shard) == nullptr ? waiting_for_ : PeerName(shard);
+  return FindFailures(clock_->Now(), &shard) == nullptr ? "" : PeerName(shard);
+}
+
+std::string PsSession::waiting_for() const {
+  const std::string silent = silent_peer();
+  if (!silent.empty()) return silent;
+  absl::MutexLock lock(&mutex_);
+  return waiting_for_;
 }
 
 double PsSession::learning_rate() const {

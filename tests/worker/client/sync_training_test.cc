@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
@@ -239,6 +240,28 @@ TEST(SyncTrainingTest, AServerThatIsGoneAfterTheLastStepHasNotConfirmedTheEnd) {
   const absl::Status end = clone.Join();
   EXPECT_TRUE(IsPeerLost(end)) << end;
   EXPECT_EQ(server.Checkpointed(kSyncSteps), TrainedState(1));
+}
+
+// The server waits for the clone that computes a long step, and tells so to all clones.
+TEST(SyncTrainingTest, ASpareReportsThatItIsOneWhateverTheStepWaitsFor) {
+  TestFolder folder;
+  TestServer server(folder, {.num_replicas = 1});
+  ASSERT_TRUE(server.Start().ok());
+  StepGate gate;
+  TestClone trains(&server, {.gradient_hook = gate.HookAt(3)});
+  EXPECT_TRUE(gate.AwaitReached());
+  TestClone spare(&server, {.worker_id = 1, .peer_name = "spare"});
+  EXPECT_TRUE(server.Await(
+      [](const auto& status) { return absl::StrContains(status.waiting_for(), "clone 0 of 1"); }));
+  const size_t before = spare.reports().size();
+  // The spare's own heartbeat has brought that, too, by the third of these reports.
+  EXPECT_TRUE(server.Await([&](const auto&) { return spare.reports().size() >= before + 3; }));
+  const std::vector<CloneReport> reports = spare.reports();
+  gate.Open();
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  EXPECT_TRUE(trains.Join().ok());
+  EXPECT_TRUE(spare.Join().ok());
+  for (const CloneReport& report : reports) EXPECT_EQ(report.waiting_for, kWaitOfSpare);
 }
 
 }  // namespace
