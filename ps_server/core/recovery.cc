@@ -88,6 +88,7 @@ Followup Recovery::OnEpochPersisted(const coordinator_event::EpochPersisted& eve
 Followup Recovery::OnCheckpointFound(const coordinator_event::CheckpointFound& event) {
   if (phase_ != Phase::kFindingCheckpoint) return followup::None{};
   if (!event.checkpoint.ok()) return RepeatIfPassing(event.checkpoint.status());
+  obstacle_.clear();  // the disk is written and read: nothing else is repeated
   checkpoint_ = *event.checkpoint;
   phase_ = Phase::kQueryingShards;
   return followup::CheckpointFound{checkpoint_};
@@ -167,6 +168,11 @@ Followup Recovery::OnCallFailed(const ps::ErrorDetail& detail, const absl::Statu
   return RetryWithoutMemory(status);
 }
 
+void Recovery::Close() {
+  phase_ = Phase::kIdle;
+  obstacle_.clear();
+}
+
 bool Recovery::TakeOverOrServe() {
   if (has_taken_over_) return true;
   phase_ = Phase::kTakingOver;
@@ -181,7 +187,6 @@ bool Recovery::OnTookOver() {
 
 void Recovery::BeginServing(uint64_t durable_step) {
   phase_ = Phase::kServing;
-  obstacle_.clear();
   next_poll_ = job_.now + options_.shard_poll;
   epoch_pace_.NoteServing(job_.now);
   std::string from =

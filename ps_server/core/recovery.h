@@ -57,7 +57,7 @@ class Recovery {
   // The job serves job.version. `durable_step` is for the log.
   void BeginServing(uint64_t durable_step);
   // Gives up what is under way. Nothing happens until the next BeginEpoch.
-  void Close() { phase_ = Phase::kIdle; }
+  void Close();
 
   // Judges an error of a shard. Warns if the shard is in an epoch that cannot be, and remembers its
   // epoch if this one is lost.
@@ -70,7 +70,8 @@ class Recovery {
   // Returns BeginEpoch if the shard has restarted, else None.
   Followup CheckPolledState(uint32_t shard, const ps::ShardStateReply& state) const;
   absl::Duration NextWakeup() const;
-  // Returns the error that the server waits for to pass before it can serve; empty: none.
+  // Returns the error because of which the epoch is not on disk, or its checkpoint is not found,
+  // and which the server waits for to pass; empty: none.
   const std::string& obstacle() const { return obstacle_; }
   // Returns when the obstacle was met first. Valid if there is one.
   absl::Duration obstacle_since() const { return obstacle_since_; }

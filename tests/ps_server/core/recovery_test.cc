@@ -240,6 +240,64 @@ TEST_F(RecoveryTest, WaitsForADiskThatIsFull) {
   EXPECT_EQ(coordinator_->WaitingFor(now_), "");
 }
 
+// The disk was full for a moment, and now a shard does not answer.
+TEST_F(RecoveryTest, AnErrorThatHasPassedHidesNoSilentShard) {
+  persist_status_ = MarkPassing(absl::ResourceExhaustedError("no space left in /train"));
+  Start();
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("no space left in /train"));
+  persist_status_ = absl::OkStatus();
+  silent_ = true;
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+  Pass(absl::Seconds(5));
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("shard 0 of 1"));
+  EXPECT_EQ(coordinator_->Status(now_).waiting_seconds(), 5);
+}
+
+// The shard answers after a time that is longer than disk_patience and is in another epoch, so that
+// one more begins. The disk fails once more meanwhile.
+TEST_F(RecoveryTest, ANewErrorIsAwaitedAsLongAsTheFirst) {
+  const absl::Status full = MarkPassing(absl::ResourceExhaustedError("no space left"));
+  persist_status_ = full;
+  Start();
+  persist_status_ = absl::OkStatus();
+  silent_ = true;
+  Pass(absl::Seconds(5));
+  Pass(2 * options_.disk_patience);
+  persist_status_ = full;
+  silent_ = false;
+  failing_restores_ = 1;
+  restore_status_ =
+      ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, 20, 0, "the shard is in epoch 20");
+  const auto calls = Take<coordinator_action::CallShard>();
+  ASSERT_EQ(calls.size(), 1u);
+  Send(coordinator_event::ShardReplied{calls[0].rpc, ShardAnswer(calls[0])});
+  Pass(absl::Seconds(10));
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("no space left"));
+  persist_status_ = absl::OkStatus();
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Take<coordinator_action::Serving>().size(), 1u);
+}
+
+TEST_F(RecoveryTest, AServerThatHasEndedWaitsForNoError) {
+  for (const bool drains : {false, true}) {
+    persist_status_ = MarkPassing(absl::ResourceExhaustedError("no space left"));
+    Start();
+    EXPECT_NE(coordinator_->WaitingFor(now_), "");
+    if (drains) {
+      Send(coordinator_event::Drain{});
+      EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+    } else {
+      persist_status_ = absl::PermissionDeniedError("/train/EPOCH: permission denied");
+      Pass(absl::Seconds(10));
+      EXPECT_EQ(Take<coordinator_action::Stopped>().size(), 1u);
+    }
+    EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+    EXPECT_EQ(coordinator_->Status(now_).waiting_seconds(), 0);
+  }
+}
+
 TEST_F(RecoveryTest, StopsIfTheDiskStaysFull) {
   for (const bool is_checkpoint : {false, true}) {
     const absl::Status full = MarkPassing(absl::ResourceExhaustedError("no space left"));
