@@ -26,6 +26,7 @@ struct FoundCheckpoint {
   VersionId id;                // its step, and the epoch in which it was published
   bool training_done = false;  // it was the last one of the run when it was published
   uint64_t num_images = 0;     // as in PublishCheckpoint
+  uint32_t num_replicas = 0;   // async: it has the positions of this many replicas; 0: of none
 };
 
 namespace coordinator_event {

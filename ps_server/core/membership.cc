@@ -35,15 +35,19 @@ void Membership::SetNumReplicas(uint32_t num_replicas) {
   if (options_.sync) shares_ = DivideEqually(options_.limits.batch_size, num_replicas);
 }
 
-absl::Status Membership::KeepNumReplicas(uint32_t num_replicas) {
-  if (num_replicas == 0) return absl::OkStatus();
-  SetNumReplicas(num_replicas);
-  if (table_.num_replicas() == num_replicas) return absl::OkStatus();
+absl::Status CheckNumReplicas(uint32_t trained, uint32_t num_replicas) {
+  if (trained == 0 || num_replicas == 0 || trained == num_replicas) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "this run has trained with %d replicas, and in asynchronous mode their number is fixed for a "
       "run, but --num_replicas is %d: start the server with --num_replicas=%d, or begin a new "
       "train_dir",
-      num_replicas, table_.num_replicas(), num_replicas));
+      trained, num_replicas, trained));
+}
+
+absl::Status Membership::KeepNumReplicas(uint32_t num_replicas) {
+  if (num_replicas == 0) return absl::OkStatus();
+  SetNumReplicas(num_replicas);
+  return CheckNumReplicas(num_replicas, table_.num_replicas());
 }
 
 void Membership::Divide(std::vector<int64_t> shares, uint64_t step) {

@@ -20,6 +20,11 @@
 
 namespace pushpull {
 
+// Async: a version that has the positions of `trained` replicas can only be continued with as many.
+// 0 for either number: it is not known or not said, so nothing is refused. FAILED_PRECONDITION: the
+// server was started with another number; the message says what to do.
+absl::Status CheckNumReplicas(uint32_t trained, uint32_t num_replicas);
+
 class Membership {
  public:
   using HasContribution = absl::FunctionRef<bool(uint32_t replica)>;

@@ -16,6 +16,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
+#include "ps_server/core/replica_positions.h"
 
 namespace pushpull {
 namespace {
@@ -64,6 +65,15 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   return manifest;
 }
 
+// Returns the number of replicas whose positions the checkpoint has; 0: it has none.
+uint32_t CountPositions(const CheckpointManifest& manifest) {
+  std::string marks;
+  if (!absl::Base64Unescape(manifest.async_state, &marks)) return 0;
+  ReplicaPositions positions;
+  positions.Restore(marks, manifest.step);
+  return positions.num_restored();
+}
+
 }  // namespace
 
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file) {
@@ -103,8 +113,10 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   counted_ = {manifest.step, manifest.updates};
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
             << ", published in epoch " << manifest.epoch;
-  return FoundCheckpoint{
-      {manifest.epoch, manifest.step}, manifest.training_done, manifest.num_images};
+  return FoundCheckpoint{{manifest.epoch, manifest.step},
+                         manifest.training_done,
+                         manifest.num_images,
+                         CountPositions(manifest)};
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {

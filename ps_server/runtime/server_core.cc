@@ -15,6 +15,7 @@
 #include "common/model/graph_def.h"
 #include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
+#include "ps_server/core/membership.h"
 #include "ps_server/core/stop_reason.h"
 
 namespace pushpull {
@@ -95,6 +96,10 @@ absl::Status ServerCore::OpenTrainDir() {
     return absl::NotFoundError(absl::StrCat(
         "there is no checkpoint in ", options_.train_dir,
         " to go back to; start without --from_checkpoint to go on from the mapped state"));
+  }
+  if (options_.from_checkpoint && !job_.sync) {
+    // The coordinator checks this too, but after the shards have dropped their newer versions.
+    PP_RETURN_IF_ERROR(CheckNumReplicas(found->num_replicas, options_.num_replicas));
   }
   if (found.has_value()) run_files_.NoteEpoch(found->id.epoch);
   return absl::OkStatus();

@@ -371,6 +371,25 @@ TEST_F(RunFilesTest, FromTheNewestCheckpointIsRefusedBeforeThereIsOne) {
   ExpectResumesAt(reached);
 }
 
+// The shards would drop their newer versions when they restore the checkpoint.
+TEST_F(RunFilesTest, FromCheckpointWithAnotherNumberOfReplicasChangesNothing) {
+  options_.sync = false;
+  const uint64_t reached = TrainAndKill(8);
+  const std::map<std::string, std::string> before = Contents(folder_.path());
+  {
+    TestServerOptions back = options_;
+    back.from_checkpoint = true;
+    back.num_replicas = 3;
+    TestServer server(folder_, back);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+    EXPECT_THAT(std::string(started.message()),
+                HasSubstr("start the server with --num_replicas=1"));
+  }
+  EXPECT_EQ(Contents(folder_.path()), before);
+  ExpectResumesAt(reached);
+}
+
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
   options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
   TestServer server(folder_, options_);
