@@ -95,7 +95,13 @@ bool TrainDir::KeepsTrashed(const std::string& name,
   }
   if (std::find(pinned->begin(), pinned->end(), *step) == pinned->end()) return false;
   // The manifest is the first file that a removal takes away.
-  if (!files_->GetInfo(JoinPath(trashed, kManifestFile)).ok()) return false;
+  const absl::Status manifest = files_->GetInfo(JoinPath(trashed, kManifestFile)).status();
+  if (absl::IsNotFound(manifest)) return false;
+  if (!manifest.ok()) {
+    LOG(WARNING) << trashed << " stays, because an evaluator protects the checkpoint of step "
+                 << *step << " and it is unknown whether this one is whole: " << manifest.message();
+    return true;
+  }
   const std::string checkpoint = JoinPath(path_, CheckpointName(*step));
   if (files_->GetInfo(checkpoint).ok()) return false;
   const absl::Status renamed = files_->Rename(trashed, checkpoint);

@@ -41,7 +41,8 @@ class TrainDir {
 
   // Removes what a killed server left (.tmp-*, .trash-*). A checkpoint that was about to be deleted
   // gets its name back instead if an evaluator protects it and none has its name. If it is unknown
-  // which checkpoints are protected, these folders stay. Logs failures. Call it after recovery and
+  // which checkpoints are protected, these folders stay; so does a protected one of which it is
+  // unknown whether it still has its manifest. Logs failures. Call it after recovery and
   // before this server's first checkpoint.
   void Sweep();
 

@@ -102,6 +102,27 @@ TEST(TrainDir, SweepKeepsTrashedCheckpointsWhileItIsUnknownWhichIsTheBest) {
             (std::vector<std::string>{".trash-ckpt-00000001-5-0", "LOCK", "eval"}));
 }
 
+TEST(TrainDir, SweepKeepsAProtectedCheckpointThatCannotBeLookedAt) {
+  MemoryFileSystem disk;
+  FailingReads files(&disk);
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  for (const char* folder : {"/d/eval", "/d/.trash-ckpt-00000001-5-0"}) {
+    ASSERT_EQ(disk.MakeDirectory(folder), absl::OkStatus());
+  }
+  ASSERT_EQ(WriteFileAtomically(disk, "/d/.trash-ckpt-00000001-5-0/MANIFEST.json", "{}"),
+            absl::OkStatus());
+  ASSERT_EQ(WriteBestCheckpoint(disk, "/d/eval", {1, "accuracy", 0.75}), absl::OkStatus());
+  files.Fail(FailingReads::What::kGetInfo, "/MANIFEST.json",
+             absl::UnavailableError("stale file handle"), 1);
+  (*dir)->Sweep();
+  EXPECT_EQ(files.failed(), 1);
+  EXPECT_EQ(*disk.List("/d"),
+            (std::vector<std::string>{".trash-ckpt-00000001-5-0", "LOCK", "eval"}));
+  (*dir)->Sweep();
+  EXPECT_EQ(*disk.List("/d"), (std::vector<std::string>{"LOCK", "ckpt-00000001", "eval"}));
+}
+
 TEST(TrainDir, ANewEpochRemovesWhatOlderOnesHaveNotPublished) {
   MemoryFileSystem files;
   for (const char* folder : {"/d", "/d/.tmp-ckpt-00000009-e2", "/d/.tmp-ckpt-00000004-e3",
