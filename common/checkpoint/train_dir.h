@@ -48,7 +48,9 @@ class TrainDir {
 
   // Removes the checkpoints that servers of epochs before `epoch` have written and not published.
   // A server that was frozen just before the rename that publishes one then fails to rename, so
-  // that the checkpoints found from now on are those that will be there. Call it after WriteEpoch.
+  // that the checkpoints found from now on are those that will be there. That holds once
+  // WriteEpoch(epoch) has returned, because such a server may write another one until then. So call
+  // it after WriteEpoch; MakeRoom also does it before, only for the sake of the space.
   absl::Status RemovePendingBefore(uint64_t epoch);
 
   // Does as much of RemovePendingBefore as it can, and removes .trash-* as Sweep does. Logs

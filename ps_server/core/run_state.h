@@ -6,13 +6,15 @@
 // The files of a run go through these stages in one process:
 //
 //     opened     The files are locked and read. Everything on disk stays as an earlier process left
-//                it.
+//                it until the coordinator's process begins the first epoch. Before it writes EPOCH
+//                it removes what may fill the disk: checkpoints that were not published, and those
+//                whose deletion had begun. A protected one of these gets its name back.
 //     restored   Per shard: the store holds a whole version of this run. The new state file gets
 //                its final name, so that the version outlives a killed process. A file that had
 //                that name and did not fit is set aside.
 //     serving    All shards of the job are restored. The coordinator's process writes
-//                pipeline.config and the event file, and removes the leftovers of a killed server.
-//                Steps are applied from here on.
+//                pipeline.config and the event file, and removes the leftovers that were not
+//                removed before. Steps are applied from here on.
 //     ended      The state files are removed if this process's shards were restored and a verified
 //                checkpoint is at least as new as everything in them. Otherwise they stay for the
 //                next process.
@@ -62,8 +64,8 @@ struct RunStateAction {
     // Give the new state file of `shard` its final name, and set aside an old one. Ordered at each
     // restore until StateFileAdopted has reported that it is done.
     kAdoptStateFile,
-    // Write pipeline.config, open an event file, remove a killed server's leftovers, and rename the
-    // checkpoints that --from_checkpoint abandons.
+    // Write pipeline.config, open an event file, remove the leftovers that are still there, and
+    // rename the checkpoints that --from_checkpoint abandons.
     kWriteTrainDir,
     kRemoveStateFiles,  // remove those of all shards of this process
     kKeepStateFiles,    // leave them in place; `reason` is for the log
