@@ -139,7 +139,9 @@ absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
       // Not UNAVAILABLE, after which the variables would go into anonymous memory.
       return MarkPassing(absl::FailedPreconditionError(absl::StrCat(
           "state file ", path, " is in use by another ps_server (process ",
-          known ? absl::StrCat(control.pid) : "unknown", "): stop it or use another --state_dir")));
+          known ? absl::StrCat(control.pid) : "unknown",
+          "), which may be about to end. If this stays, stop that process; if it is of another "
+          "job, give each job a --state_dir of its own")));
     }
     // The previous holder of the lock may have renamed or unlinked the file before we locked it.
     struct stat named;

@@ -20,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/random.h"
 #include "ps_server/store/variable_store.h"
 #include "tests/common/optimizer/optimizer_test_util.h"
@@ -28,6 +29,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class StateFileTest : public ::testing::Test {
@@ -302,6 +304,18 @@ TEST_F(StateFileTest, AFileMadeBeforeItsTrainDirBelongsToTheRunAndIsBoundToTheFo
   VariableStoreOptions other = early;
   other.owner.run_id = std::string(16, 'x');
   EXPECT_FALSE(Open(other)->newest().has_value());
+}
+
+TEST_F(StateFileTest, AFileInUseIsAnErrorThatMayPassAndSaysWhatToDoOtherwise) {
+  Prepare();
+  const auto store = Open(dir_.options());
+  const absl::Status second = VariableStore::Open(dir_.options(), layout_, optimizer_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+  EXPECT_TRUE(IsPassing(second));
+  EXPECT_THAT(std::string(second.message()),
+              AllOf(HasSubstr(dir_.file()), HasSubstr("in use by another ps_server (process "),
+                    HasSubstr("If this stays, stop that process"),
+                    HasSubstr("give each job a --state_dir of its own")));
 }
 
 // A folder that cannot be accessed may hold state, so ignoring the error could lose steps.
