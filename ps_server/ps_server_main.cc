@@ -280,13 +280,15 @@ constexpr absl::Duration kServePeriod = absl::Milliseconds(200);
 absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
   ProgressLine line(&std::cerr, clock, ProgressOptionsFor(STDERR_FILENO));
   bool draining = false;
-  std::optional<absl::Status> end;
+  std::optional<absl::Status> end;   // of the job
+  std::optional<absl::Status> left;  // why the process does not stay after the end of training
   for (;;) {
     end = server->WaitForEnd(kServePeriod);
     const bool stay = end.has_value() && end->ok() && !absl::GetFlag(FLAGS_exit_when_done);
     if (end.has_value() && !stay) break;
     if (stay && (signal.requested() || server->end_wanted())) {
-      end = absl::CancelledError(signal.requested() ? "stopped by signal" : "ended by an operator");
+      left =
+          absl::CancelledError(signal.requested() ? "stopped by signal" : "ended by an operator");
       break;
     }
     if (stay) clock->Sleep(kServePeriod);  // WaitForEnd does not wait after the end
@@ -298,8 +300,8 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
     ShowProgress(*server, &line);
   }
   line.Finish();
-  server->Stop(*end);
-  return *end;
+  server->Stop(*end);  // clones and other tasks hear that training is done, whatever comes then
+  return left.value_or(*end);
 }
 
 ConfigContext ContextOf(std::optional<bool> sync) {

@@ -2,9 +2,11 @@
 
 By default the clone is stopped as briefly as these checks allow; with PUSHPULL_TEST_FULL=1 it is stopped for 30 s.
 """
+import signal
+import subprocess
 import time
 
-from harness import main
+from harness import ADAM, main
 from operators import FULL, OperatorTest, clone_of
 
 NAMED_WITHIN_S = 5  # until the server, the worker and psctl have named the stopped clone
@@ -14,10 +16,10 @@ LEASE_S = 10
 
 class Straggler(OperatorTest):
 
-    def start_job(self, **changes):
+    def start_job(self, *server_flags, **changes):
         """Starts a job that does not end by itself, and waits until it is in the middle of training."""
-        config = self.write_config(steps=1000000, **changes)
-        server = self.start_server(config, "run", f"--lease={LEASE_S}s")
+        config = self.write_config(**{"steps": 1000000, **changes})
+        server = self.start_server(config, "run", f"--lease={LEASE_S}s", *server_flags)
         worker = self.start_worker()
         self.wait_until(lambda status: all(clone["contributions"] >= 20
                                            for clone in status["clones"]) and status["clones"],
@@ -86,6 +88,19 @@ class Straggler(OperatorTest):
             self.assertGreater(self.step_rate(2.0), before / 4, "three replicas on two clones are too slow")
         resume()
         self.assert_takes_part_again(1)
+
+    def test_a_server_that_has_stayed_awaits_a_stopped_clone_before_it_obeys_a_signal(self):
+        # In asynchronous mode the two other clones finish the run, and the server stays.
+        server, worker = self.start_job("--exit_when_done=false", sync="false", steps=600,
+                                        optimizer=ADAM)
+        resume = self.stop_clone(worker, 1)
+        self.wait_until(lambda status: status["training_done"], what="the end of training")
+        server.popen.send_signal(signal.SIGTERM)
+        with self.assertRaises(subprocess.TimeoutExpired, msg=server.text()):
+            server.popen.wait(timeout=2)
+        resume()
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 143, server.text())
 
 
 if __name__ == "__main__":
