@@ -310,6 +310,10 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       },
       [&](act::Serving& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         answering_since_ = std::min(answering_since_, clock_->Now());
+        // Also those that an earlier server has left when it drained.
+        if (!std::exchange(has_served_, true)) {
+          file_thread_->Run([this] { RemoveOldUnlessEnding(); });
+        }
         answers->push_back([this, a] { listener_.serving(a); });
       },
       [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { Log(std::move(a)); },

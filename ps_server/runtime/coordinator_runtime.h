@@ -120,8 +120,9 @@ class CoordinatorRuntime {
   void Log(coordinator_action::Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
   // Both run on the file thread. Publish reports the checkpoint and then queues the second, because
-  // no event may wait until the old checkpoints are removed. At the end of a run it calls the
-  // second at once; any other end leaves old checkpoints to the next server.
+  // no event may wait until the old checkpoints are removed. At the end of a run it calls
+  // RemoveOld at once; any other end leaves old checkpoints to the next server, for which the
+  // second is queued when the job serves for the first time.
   void Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveOldUnlessEnding() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -159,6 +160,7 @@ class CoordinatorRuntime {
   // Any peer can register and leave as a spare, so these notices are limited to one line every
   // two seconds on average.
   LogLimiter spare_notices_ ABSL_GUARDED_BY(mutex_){20, absl::Seconds(2)};
+  bool has_served_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   MonotonicCondVar stopped_;  // notified when stop_ becomes true
 

@@ -161,32 +161,30 @@ TEST(CheckpointRecoveryTest, ACheckpointCountsBeforeOldOnesAreRemoved) {
   EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
 }
 
-// Reading the newest checkpoint back could take longer than a server has to end.
+// Reading the newest checkpoint back could take longer than a server has to end. The next server
+// does it before it has saved anything itself: it may drain before its first checkpoint too.
 TEST(CheckpointRecoveryTest, ADrainLeavesOldCheckpointsToTheNextServer) {
   TestFolder folder;
   TestServerOptions options;
   options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000 max_to_keep: 1";
   options.num_replicas = 1;
   TestServer server(folder, options);
-  const auto train_and_save = [&server] {
-    EXPECT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Start().ok());
+  {
     TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([](const auto& status) {
-      return status.durable_step() + 1 < status.version() && status.epoch() > 0;
-    }));
+    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() > 0; }));
     EXPECT_TRUE(server.MakeClient(0)->Checkpoint({}, absl::Seconds(60)).ok());
     const uint64_t saved = server.core().Status().durable_step();
     EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() > saved; }));
     clone.Stop();
     clone.Join().IgnoreError();
-  };
+  }
   const auto number = [&server] {
     return ListCheckpoints(server.files(), server.train_dir())->size();
   };
-  train_and_save();
   EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
   EXPECT_EQ(number(), 2u);
-  train_and_save();
+  ASSERT_TRUE(server.Start().ok());
   EXPECT_TRUE(server.Await([&](const auto&) { return number() == 1; }));
 }
 
