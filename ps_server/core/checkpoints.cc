@@ -34,7 +34,7 @@ void Checkpoints::BeginEpoch() {
 
 void Checkpoints::BeginLast() {
   is_last_ = true;
-  last_failures_ = 0;
+  last_failures_ = failures_in_a_row_ = 0;
   last_failed_since_.reset();
   retry_at_ = absl::ZeroDuration();
 }
@@ -136,8 +136,10 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   // A checkpoint that began before the last step does not count as a failure of the last one.
   if (!is_last_ || step_ != job_.version) return followup::None{};
   if (!last_failed_since_.has_value()) last_failed_since_ = job_.now;
-  const bool gives_up = IsPassing(status) ? job_.now - *last_failed_since_ >= options_.disk_patience
-                                          : ++last_failures_ >= kMaxLastFailures;
+  // A process that drains has no time to wait: its scheduler kills it soon.
+  const bool waits = IsPassing(status) && !job_.draining;
+  const bool gives_up = waits ? job_.now - *last_failed_since_ >= options_.disk_patience
+                              : ++last_failures_ >= kMaxLastFailures;
   if (!gives_up) return followup::None{};
   return followup::LastCheckpointFailed{Annotated(
       status, absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};

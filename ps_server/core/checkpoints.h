@@ -29,7 +29,8 @@ class Checkpoints {
   void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
   // An epoch begins to serve.
   void BeginEpoch();
-  // No step follows job.version: the next checkpoint is the last and waits for no pause.
+  // No step follows job.version: the next checkpoint is the last. It waits for no pause, and pauses
+  // after its failures begin anew. Called again when the process drains meanwhile.
   void BeginLast();
 
   // Begins a checkpoint of job.version if one is due. Called between two steps.
@@ -95,7 +96,7 @@ class Checkpoints {
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone
-  uint32_t last_failures_ = 0;       // failures of the last checkpoint that may not pass
+  uint32_t last_failures_ = 0;       // of the last checkpoint; draining: also those that may pass
   std::optional<absl::Duration> last_failed_since_;  // when the last checkpoint failed first
   std::vector<Call> calls_;
 

@@ -61,7 +61,7 @@ absl::Duration Coordinator::NextWakeup() const {
   }
   if (!steps_.is_open()) return next;
   next = std::min(next, steps_.NextWakeup());
-  if (draining_) next = std::min(next, drain_since_ + options_.drain_patience);
+  if (job_.draining) next = std::min(next, drain_since_ + options_.drain_patience);
   return next;
 }
 
@@ -185,7 +185,7 @@ void Coordinator::Do(const followup::Published&) {
 }
 
 void Coordinator::Do(const followup::LastCheckpointFailed& followup) {
-  if (draining_) {
+  if (job_.draining) {
     EndDrained();
   } else {
     Stop(followup.reason);
@@ -265,7 +265,7 @@ void Coordinator::TakeNumImages(uint64_t num_images) {
 
 void Coordinator::DecideIfReady() {
   if (!steps_.is_open()) return;
-  if (draining_ && steps_.IsGivenUpBy(drain_since_)) {
+  if (job_.draining && steps_.IsGivenUpBy(drain_since_)) {
     Finish(Error(ps::ErrorDetail::DRAINING, "the server ends"));
   } else {
     Obey(steps_.DecideIfReady());

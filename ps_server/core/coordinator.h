@@ -65,7 +65,7 @@ class Coordinator {
   bool training_done() const { return phase_ == Phase::kDone; }
   // Returns whether no step follows, or a drain or a failure ends the job.
   bool is_ending() const {
-    return draining_ || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
+    return job_.draining || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
   }
   // Returns what the step, the start or the end waits for, for example "clone 2 of 3 (never seen)",
   // and for how long. Empty and 0 while it has waited for less than 2 s, unless recovery waits for
@@ -194,7 +194,6 @@ class Coordinator {
 
   Phase phase_ = Phase::kRecovering;
   bool has_served_ = false;  // in any epoch of this process
-  bool draining_ = false;
   absl::Duration drain_since_ = absl::ZeroDuration();
   absl::Duration finish_since_ = absl::ZeroDuration();
   absl::Status stop_reason_;

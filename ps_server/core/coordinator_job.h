@@ -24,6 +24,7 @@ struct JobState {
   uint64_t epoch = 0;                         // newest persisted one, 0 before the first
   uint64_t version = 0;                       // newest version that every shard has applied
   TrainingLength length;
+  bool draining = false;                // the process has been told to end
   bool next_step_is_redivided = false;  // sync: the step after the open one begins with new grants
 };
 

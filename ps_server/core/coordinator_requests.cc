@@ -44,7 +44,7 @@ absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch
                          "this server trains another job (run_id differs): check the address, or "
                          "restart the worker if the job was started anew");
   }
-  if (phase_ == Phase::kDrained || (phase_ == Phase::kFinishing && draining_)) {
+  if (phase_ == Phase::kDrained || (phase_ == Phase::kFinishing && job_.draining)) {
     return Error(ps::ErrorDetail::DRAINING, "the server ends");
   }
   if (epoch < job_.epoch) {
@@ -78,7 +78,7 @@ void Coordinator::On(const coordinator_event::Register& event) {
 
 absl::StatusOr<ps::RegisterReply> Coordinator::HandleRegister(const ps::RegisterRequest& request) {
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), job_.epoch));
-  if (draining_ && !training_done()) {
+  if (job_.draining && !training_done()) {
     return Error(ps::ErrorDetail::DRAINING, "the server ends");
   }
   const uint32_t worker = request.worker_id();
@@ -208,15 +208,19 @@ void Coordinator::On(const coordinator_event::Drain& event) {
     ps::DrainReply reply;
     reply.set_version(job_.version);
     actions_.push_back(coordinator_action::ReplyDrain{event.call, std::move(reply)});
-    if (!draining_) Tell("an operator has told this server to end", &actions_);
+    if (!job_.draining) Tell("an operator has told this server to end", &actions_);
     actions_.push_back(coordinator_action::EndWanted{});
   }
-  if (draining_ || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
-  draining_ = true;
+  if (job_.draining || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
+  job_.draining = true;
   drain_since_ = job_.now;
   // A process that has not served yet has nothing to save. One that has goes on recovering: when it
   // serves again it saves the version, unless the limit of the drain ends it before.
   if (!IsServing() && !has_served_) return EndDrained();
+  if (phase_ == Phase::kFinishing) {
+    checkpoints_.BeginLast();  // it may have been in a long pause, for a disk that is full
+    return FinishIfSaved();
+  }
   DecideIfReady();
 }
 
@@ -232,7 +236,7 @@ void Coordinator::EndDrained() {
 absl::Duration Coordinator::DrainLimit() const {
   const bool ended =
       phase_ == Phase::kDone || phase_ == Phase::kDrained || phase_ == Phase::kStopped;
-  return draining_ && !ended ? drain_since_ + options_.drain_limit : absl::InfiniteDuration();
+  return job_.draining && !ended ? drain_since_ + options_.drain_limit : absl::InfiniteDuration();
 }
 
 void Coordinator::GiveUpDraining() {

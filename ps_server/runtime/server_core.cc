@@ -211,7 +211,10 @@ absl::Status ServerCore::OpenCoordinator() {
     on_serving_();
   };
   listener.ended = [this](const absl::Status& status) { End(status); };
-  listener.end_wanted = [this] { end_wanted_.store(true); };
+  listener.end_wanted = [this] {
+    NoteDrain();
+    end_wanted_.store(true);
+  };
   std::unique_ptr<CoordinatorTrace> trace;
   if (options_.trace != nullptr) {
     trace = std::make_unique<CoordinatorTrace>(options_.trace, job_.sync, clock_);
@@ -252,7 +255,14 @@ std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
   return end_;
 }
 
+void ServerCore::NoteDrain() {
+  const absl::Duration now = clock_->Now();
+  absl::MutexLock lock(&mutex_);
+  drain_since_ = std::min(drain_since_, now);
+}
+
 void ServerCore::Drain() {
+  NoteDrain();
   if (IsCoordinator()) {
     coordinator_->Drain();
   } else {
@@ -306,7 +316,12 @@ void ServerCore::Farewell(const absl::Status& end) {
       absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
   // Clones and other tasks belong to the server that goes on with the job.
   if (!IsCoordinator() || AnotherServerGoesOn(end)) return;
-  const absl::Duration deadline = clock_->Now() + options_.lease;
+  absl::Duration deadline = clock_->Now() + options_.lease;
+  if (drained) {
+    // A drain that has taken its whole limit leaves time for one attempt.
+    absl::MutexLock lock(&mutex_);
+    deadline = std::min(deadline, drain_since_ + CoordinatorOptions().drain_limit);
+  }
   for (;;) {
     const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());
     if (tasks_know && (drained || coordinator_->EveryCloneKnowsOfTheEnd())) return;

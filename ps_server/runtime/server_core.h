@@ -102,8 +102,9 @@ class ServerCore {
   bool end_wanted() const { return end_wanted_.load(); }
   // Blocks until the live clones and the tasks of other processes know of the end, for about a
   // lease. Clones of a drained job are not waited for, because they continue with the next
-  // server. Returns at once if another server goes on with the job (core/stop_reason.h). `end` is
-  // what WaitForEnd returned.
+  // server; and its other tasks not longer than until 25 seconds after the drain began, because a
+  // scheduler may soon kill the process. Each is told at least once. Returns at once if another
+  // server goes on with the job (core/stop_reason.h). `end` is what WaitForEnd returned.
   void Farewell(const absl::Status& end);
   // Stops the threads and closes the files. Removes the mapped state if a checkpoint that has
   // just been read back is at least as new (core/run_state.h). No call to a handler may be
@@ -133,6 +134,8 @@ class ServerCore {
   // call reads the checkpoint; to be called after the job has ended. In a process without task
   // 0 it returns what task 0 has told.
   std::optional<uint64_t> VerifiedStep();
+  // Remembers when the process was told to drain, by a signal or an operator.
+  void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends this task as the coordinator in another process orders.
   void EndAsTold(const ps::EndTaskRequest& request);
   // Asks task 0 for the drain until the job has ended; runs on drain_.
@@ -161,6 +164,7 @@ class ServerCore {
   std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);
   bool has_verified_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration drain_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();  // see NoteDrain
   MonotonicCondVar end_changed_;  // notified when end_ is set or closing_ becomes true
   std::thread drain_;             // runs DrainJob
 };

@@ -108,6 +108,29 @@ TEST_F(CheckpointsPartTest, AFullDiskMayFailTheLastCheckpointForMinutes) {
   EXPECT_LE(job_.now - start, 2 * options_.disk_patience);
 }
 
+// A scheduler kills the process soon after it has told it to end.
+TEST_F(CheckpointsPartTest, AFullDiskFailsTheLastCheckpointOfADrainWithinSeconds) {
+  options_.save_checkpoints_steps = 1;
+  checkpoints_.BeginEpoch();
+  job_.version = 1;
+  const absl::Status full = MarkPassing(absl::ResourceExhaustedError("no space left"));
+  for (int failures = 0; failures < 6; ++failures) {
+    ASSERT_TRUE(Begins(checkpoints_.StartIfDue()));
+    Publish(full);
+    job_.now = checkpoints_.NextWakeup();
+  }
+  job_.draining = true;
+  checkpoints_.BeginLast();
+  const absl::Duration start = job_.now;
+  for (int failures = 1; failures <= 3; ++failures) {
+    ASSERT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    const Followup failed = Publish(full);
+    EXPECT_EQ(std::holds_alternative<followup::LastCheckpointFailed>(failed), failures == 3);
+    if (failures < 3) job_.now = checkpoints_.NextWakeup();
+  }
+  EXPECT_EQ(job_.now - start, absl::Seconds(3)) << "the pauses begin anew";
+}
+
 TEST_F(CheckpointsPartTest, AVersionThatIsGoneCountsAsAFailureOnlyTheFourthTimeInARow) {
   options_.save_checkpoints_steps = 1;
   checkpoints_.BeginEpoch();

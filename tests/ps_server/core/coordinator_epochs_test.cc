@@ -182,6 +182,18 @@ TEST_F(CoordinatorEpochsTest, ALastCheckpointThatAFullDiskPreventsIsLeftToTheNex
   EXPECT_EQ(KindOf(Commit(4, 0).status()), ps::ErrorDetail::DRAINING);
 }
 
+TEST_F(CoordinatorEpochsTest, ADrainDoesNotWaitForTheDiskOfTheLastCheckpoint) {
+  publish_status_ = MarkPassing(absl::ResourceExhaustedError("no space left"));
+  Start();
+  RegisterAll();
+  for (uint64_t step = 1; step <= 3; ++step) RunStep(step);
+  for (int i = 0; i < 3; ++i) Pass(options_.disk_patience / 4);
+  Send(coordinator_event::Drain{});
+  for (int i = 0; i < 3; ++i) Pass(absl::Seconds(2));
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+  EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+}
+
 // The server was killed after the last step and before its first checkpoint.
 TEST_F(CoordinatorEpochsTest, ACloneMayTellThatTheVersionInMemoryIsTheLast) {
   held_ = {{6, 3}};

@@ -1,0 +1,94 @@
+// How long the process of task 0 tells the other tasks of the end of the job.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+#include "ps_server/core/coordinator_options.h"
+#include "ps_server/runtime/server_core.h"
+#include "tests/testkit/job/test_job.h"
+
+namespace pushpull {
+namespace {
+
+// Like FakeClock, but the threads of a server may read it.
+class SharedFakeClock final : public Clock {
+ public:
+  absl::Duration Now() const override { return absl::Nanoseconds(now_.load()); }
+  void Sleep(absl::Duration duration) override { now_ += absl::ToInt64Nanoseconds(duration); }
+
+ private:
+  std::atomic<int64_t> now_{absl::ToInt64Nanoseconds(absl::Seconds(1000))};
+};
+
+// The shard of a machine that is gone.
+class LostPeer final : public ShardPeer {
+ public:
+  explicit LostPeer(int* told) : told_(told) {}
+  void Call(const ShardCall&, Done) override {}
+  void Close(const absl::Status&) override {}
+  void Stop() override {}
+  absl::Status EndTask(const ps::EndTaskRequest&) override {
+    ++*told_;
+    return absl::UnavailableError("no route to host");
+  }
+
+ private:
+  int* const told_;
+};
+
+class FarewellTest : public ::testing::Test {
+ protected:
+  FarewellTest() {
+    ServerCoreOptions options;
+    options.train_dir = folder_.path() + "/train";
+    options.lease = 4 * limit_;
+    auto core =
+        ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files_, &clock_);
+    EXPECT_TRUE(core.ok()) << core.status();
+    core_ = *std::move(core);
+    std::vector<std::unique_ptr<ShardPeer>> remote;
+    remote.push_back(std::make_unique<LostPeer>(&told_));
+    core_->Start({"task 0", "task 1"}, std::move(remote), [] {});
+  }
+  // Returns how long the farewell takes that begins this long after a drain.
+  absl::Duration FarewellAfter(absl::Duration drain_time) {
+    core_->Drain();
+    const absl::Status end = core_->WaitForEnd(absl::Seconds(60)).value_or(absl::OkStatus());
+    EXPECT_TRUE(absl::IsCancelled(end)) << end;
+    clock_.Sleep(drain_time);
+    const absl::Duration start = clock_.Now();
+    core_->Farewell(end);
+    return clock_.Now() - start;
+  }
+
+  const absl::Duration limit_ = CoordinatorOptions().drain_limit;
+  TestFolder folder_;
+  PosixFileSystem files_;
+  SharedFakeClock clock_;
+  int told_ = 0;  // how often the peer was told
+  std::unique_ptr<ServerCore> core_;
+};
+
+TEST_F(FarewellTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
+  const absl::Duration drain_time = absl::Seconds(3);
+  const absl::Duration took = FarewellAfter(drain_time);
+  EXPECT_GE(took, limit_ - drain_time);
+  EXPECT_LE(took, limit_ - drain_time + absl::Seconds(1));
+  EXPECT_GT(told_, 10);
+}
+
+// A scheduler sends SIGKILL 30 seconds after SIGTERM.
+TEST_F(FarewellTest, ADrainThatHasTakenItsWholeTimeLeavesOneAttempt) {
+  EXPECT_EQ(FarewellAfter(limit_), absl::ZeroDuration());
+  EXPECT_EQ(told_, 1);
+}
+
+}  // namespace
+}  // namespace pushpull
