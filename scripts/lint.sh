@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks format, file sizes, layers, retired words, that each source has a test, and shell scripts; runs clang-tidy.
-# Installs the packages that are missing first.
+# Checks format, file sizes, the width of documents, layers, retired words, that each source has a test, and shell
+# scripts; runs clang-tidy. Installs the packages that are missing first.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
 #   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
 #   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
@@ -39,6 +39,11 @@ for file in "${sources[@]}"; do
   lines=$(wc -l < "$file")
   [ "$lines" -le "$limit" ] || fail "$file has $lines lines, the limit is $limit: split it by meaning"
 done
+
+# Tables, code and lines with a URL cannot be wrapped.
+long=$(git ls-files -z -- '*.md' | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{121,}' |
+  grep -vE '^[^:]+:[0-9]+:(\||    |.*https?://)' | cut -d: -f1,2)
+[ -z "$long" ] || fail "these lines of documents have more than 120 characters:"$'\n'"$long"
 
 scripts/check_layers.sh || fail "layer rule broken, see above"
 scripts/check_tests.sh || fail "sources without tests, see above"

@@ -122,8 +122,8 @@ std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& ser
   for (size_t i = 0; i < std::max(server.size(), worker.size()); ++i) {
     if (i >= worker.size()) {
       *variable = server[i].name();
-      return absl::StrFormat("variable %d is %s at the server, the clone has only %d", i,
-                             *variable, worker.size());
+      return absl::StrFormat("variable %d is %s at the server, the clone has only %d", i, *variable,
+                             worker.size());
     }
     *variable = worker[i].name();
     if (i >= server.size()) {

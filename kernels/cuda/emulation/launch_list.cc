@@ -24,8 +24,8 @@ bool ListsLaunches() { return list != nullptr; }
 
 void ListLaunch(emulated_cuda::cudaStream_t stream, const char* name, Dim3 grid, Dim3 block) {
   if (stream == nullptr || stream->capture == nullptr) return;
-  std::fprintf(list, "%s\t%u\t%u\t%u\t%u\t%u\t%u\n", name, grid.x, grid.y, grid.z, block.x,
-               block.y, block.z);
+  std::fprintf(list, "%s\t%u\t%u\t%u\t%u\t%u\t%u\n", name, grid.x, grid.y, grid.z, block.x, block.y,
+               block.z);
   std::fflush(list);
 }
 

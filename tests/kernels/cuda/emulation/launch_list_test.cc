@@ -28,9 +28,7 @@ class LaunchListTest : public testing::Test {
     std::filesystem::remove(path_);
   }
 
-  void LaunchCount() {
-    Launch(&queue_, "Count", {{3, 2}, 64, 512}, CountKernel, &calls_);
-  }
+  void LaunchCount() { Launch(&queue_, "Count", {{3, 2}, 64, 512}, CountKernel, &calls_); }
 
   std::vector<std::string> Lines() const {
     std::vector<std::string> lines;
