@@ -55,9 +55,9 @@ struct CoordinatorOptions {
   // unreachable.
   absl::Duration drain_limit = absl::Seconds(25);
   // How long errors that may pass, such as a full disk, are awaited before the server stops: those
-  // of beginning an epoch, and those of writing the last checkpoint unless the process drains.
-  // Shorter than the default
-  // --peer_deadline of clones, so that they are still there for the server that is started next.
+  // of beginning an epoch, and those of writing the last checkpoint unless the process drains. It
+  // is shorter than the default --peer_deadline of clones, so that they are still there for the
+  // server that is started next.
   absl::Duration disk_patience = absl::Minutes(2);
   absl::Duration shard_poll = absl::Seconds(1);  // how often GetState looks for restarted shards
   // Back-off of repeated calls to a shard: starts at first_retry, doubles up to last_retry.
