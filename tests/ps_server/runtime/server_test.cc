@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
@@ -29,6 +30,8 @@
 
 namespace pushpull {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
