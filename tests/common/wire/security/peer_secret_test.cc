@@ -2,7 +2,6 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <functional>
@@ -87,18 +86,13 @@ TEST_F(PeerSecretFileTest, ErrorsNameTheFileButNotTheSecret) {
       (*PeerSecret::Create("long enough for a secret"))->ProveRequest("Apply", ps::ApplyRequest()));
 }
 
-TEST_F(PeerSecretFileTest, AFileThatCannotBeOpenedNowMayPass) {
-  Write("long enough for a secret", 0600);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const absl::Status status = PeerSecret::Read(path_).status();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+TEST_F(PeerSecretFileTest, AFileThatCannotBeReadNowMayPass) {
+  // Address 0 is not mapped, so Linux answers a read at the beginning of this file with EIO, as for
+  // a broken disk.
+  const absl::Status status = PeerSecret::Read("/proc/self/mem").status();
   EXPECT_TRUE(absl::IsInternal(status)) << status;
   EXPECT_TRUE(IsPassing(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/proc/self/mem"));
 }
 
 TEST(PeerSecretTest, AProofHoldsForOneMessageOnly) {
