@@ -166,7 +166,7 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   if (steps.empty()) return absl::OkStatus();
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
-  // As long as it is unknown which checkpoints are pinned, any deletion could hit one of them.
+  // Nothing is deleted while the pinned steps cannot be read, because it could be one of these.
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinnedSteps(files, directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);
   if (doomed.empty()) return absl::OkStatus();

@@ -76,15 +76,15 @@ void TrainDir::RemoveLeftovers(absl::FunctionRef<bool(absl::string_view)> is_lef
   }
   const absl::StatusOr<std::vector<uint64_t>> pinned = ReadPinnedSteps(*files_, path_);
   for (const std::string& name : *names) {
-    if (!is_leftover(name) || KeepsTrashed(name, pinned)) continue;
+    if (!is_leftover(name) || PutBackOrKeep(name, pinned)) continue;
     const absl::Status removed = RemoveRecursively(*files_, JoinPath(path_, name));
     LOG(INFO) << "removing " << JoinPath(path_, name) << ", left by an earlier process"
               << (removed.ok() ? "" : absl::StrCat(": ", removed.message()));
   }
 }
 
-bool TrainDir::KeepsTrashed(const std::string& name,
-                            const absl::StatusOr<std::vector<uint64_t>>& pinned) const {
+bool TrainDir::PutBackOrKeep(const std::string& name,
+                             const absl::StatusOr<std::vector<uint64_t>>& pinned) const {
   const std::optional<uint64_t> step = ParseTrashedCheckpoint(name);
   if (!step.has_value()) return false;
   const std::string trashed = JoinPath(path_, name);

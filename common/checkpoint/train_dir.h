@@ -63,12 +63,13 @@ class TrainDir {
   absl::Status WriteEpoch(uint64_t epoch);
 
  private:
-  // Removes what is_leftover(name) is true for, except the checkpoints that KeepsTrashed keeps.
+  // Removes what is_leftover(name) is true for, except the checkpoints that PutBackOrKeep keeps.
   void RemoveLeftovers(absl::FunctionRef<bool(absl::string_view)> is_leftover);
-  // Returns whether Sweep has to keep the folder `name`; gives it its checkpoint's name if it can.
+  // Returns whether the folder `name` must not be removed, because it is a protected checkpoint or
+  // may be one. Gives a protected checkpoint its name back if it can.
   // pinned: the steps of the checkpoints that an evaluator protects.
-  bool KeepsTrashed(const std::string& name,
-                    const absl::StatusOr<std::vector<uint64_t>>& pinned) const;
+  bool PutBackOrKeep(const std::string& name,
+                     const absl::StatusOr<std::vector<uint64_t>>& pinned) const;
   TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock);
 
   FileSystem* files_;

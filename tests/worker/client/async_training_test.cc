@@ -178,8 +178,8 @@ TEST(AsyncTrainingTest, EachBatchCountsOnceIfAReplyIsLostAndTheServerRestarts) {
     for (const bool mapped : {true, false}) {
       if (!trouble && !mapped) continue;
       TestFolder folder;
-      // Without mapped state the job returns to the checkpoint, and the clone returns to the
-      // matching data position. The checkpoint is of step 10, or of a later one on a busy machine.
+      // A job that has no mapped state returns to its checkpoint, and its clone to the matching
+      // data position. The checkpoint is of step 10, or of a later one on a busy machine.
       TestServerOptions server_options = AsyncOptions("num_steps: 30 save_checkpoints_steps: 10");
       server_options.mapped = mapped;
       TestServer server(folder, server_options);

@@ -78,8 +78,8 @@ TEST_P(SinglePrecisionTest, FastOperatorsAgreeWithTheReference) {
   if (is_deep && !IsFullRun()) GTEST_SKIP() << "runs with PUSHPULL_TEST_FULL=1";
   NetworkSpec spec = BuildNetworkSpec(ConfigOf(GetParam()).model());
   for (Node& node : spec.nodes) MakeSmooth(&node.op);
-  // With random weights and batch statistics, each block of MobileDetCPU doubles the errors of the
-  // block before. The reference operators in single precision have the same growth.
+  // Each block of MobileDetCPU doubles the errors of the block before if its weights are random and
+  // its statistics are those of the batch. The reference operators in single precision do the same.
   if (GetParam() == "ssd_mobiledet_cpu") FreezeBatchNorms(&spec);
   ASSERT_EQ(CheckNetwork(spec), absl::OkStatus());
   const auto layout = VariableLayout::Create(spec.variables);
