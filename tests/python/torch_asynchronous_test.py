@@ -3,7 +3,8 @@ import random
 import re
 import time
 
-from support import PythonJobTest, ServerKeptAlive, clone_processes, config_text, kill, main, skip_without_torch
+from support import (MOMENTUM, PythonJobTest, ServerKeptAlive, clone_processes, config_text, kill, main,
+                     skip_without_torch)
 
 skip_without_torch()
 
@@ -14,6 +15,10 @@ from programs import network  # noqa: E402  pylint: disable=wrong-import-positio
 import pushpull  # noqa: E402  pylint: disable=wrong-import-position
 import pushpull.torch  # noqa: E402  pylint: disable=wrong-import-position
 from pushpull._torch_data import EXAMPLE, seed_generators  # noqa: E402  pylint: disable=wrong-import-position
+
+# With PyTorch alone and every gradient two steps old, 23 of 30 runs of this network diverge at a rate of 0.05, and none
+# of 30 at 0.02. Three clones make gradients that are two steps old on average.
+STABLE_MOMENTUM = MOMENTUM.replace("0.05", "0.01")
 
 
 class TorchAsynchronous(PythonJobTest):
@@ -53,8 +58,8 @@ class TorchAsynchronous(PythonJobTest):
             numpy.testing.assert_allclose(values, model.state_dict()[name].numpy(), atol=1e-6, err_msg=name)
 
     def test_three_clones_learn(self):
-        _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "network.py", "--norm",
-                                         "--workers=1")
+        config = self.write_config(sync="false", steps=200, optimizer=STABLE_MOMENTUM)
+        _, worker = self.train_in_python(config, "network.py", "--norm", "--workers=1")
         self.assertRegex(worker.text(), r"step 200/200 100.0% loss 0\.\d+ ")
         self.check_that_the_network_has_learnt(200, worker.text())
 
@@ -89,7 +94,7 @@ class TorchAsynchronous(PythonJobTest):
     def test_clones_and_servers_that_are_killed(self):
         # The steps go on without the clone that is gone, so each kill follows the last one soon.
         steps = 400
-        config = self.write_config(sync="false", steps=steps)
+        config = self.write_config(sync="false", steps=steps, optimizer=STABLE_MOMENTUM)
         server = ServerKeptAlive(lambda log: self.start_server(config, log=log))
         worker = self.start_clones("network.py", "--norm", "--workers=1", "--pause=0.1")
         seed = random.randrange(1 << 32)
