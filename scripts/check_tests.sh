@@ -4,7 +4,7 @@
 # usage: scripts/check_tests.sh [ROOT]      exit code 1 and one line per violation: FILE: why
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
-cd "$root" || exit 64
+CDPATH='' cd "$root" || exit 64
 
 violations=0
 violation() {

@@ -3,7 +3,7 @@
 # usage: scripts/check_words.sh [ROOT]      exit code 1 and one line per violation: FILE:LINE: what to write instead
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
-cd "$root" || exit 64
+CDPATH='' cd "$root" || exit 64
 
 violations=0
 # retired ADVICE PATTERN PATH...: no line of a file below the paths may match the extended regular expression.

@@ -18,7 +18,7 @@ for argument in "$@"; do
     *) targets+=("${argument%_fuzz}") ;;
   esac
 done
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 if [ ${#targets[@]} -eq 0 ]; then
   mapfile -t targets < <(cd tests/fuzz && printf '%s\n' *_fuzz.cc | sed 's/_fuzz\.cc$//')
 fi

@@ -15,7 +15,7 @@ for argument in "$@"; do
     *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-cd "$(dirname "$0")/.." || exit 1
+CDPATH='' cd "$(dirname "$0")/.." || exit 1
 scripts/setup.sh || exit 1
 
 failures=0
@@ -25,7 +25,7 @@ fail() {
 }
 
 mapfile -t sources < <(git ls-files -- '*.h' '*.cc' '*.cu' '*.cuh')
-mapfile -t scripts < <(git ls-files -- '*.sh' .ci/run scripts/campaign/run)
+mapfile -t scripts < <({ git ls-files -- '*.sh'; git grep -lE '^#!.*(bash|sh)$'; } | sort -u)
 
 printf '%s\n' "${sources[@]}" | xargs -n 40 -P "$(nproc)" clang-format-14 --dry-run -Werror ||
   fail "format: run clang-format-14 -i on the files above"
@@ -49,6 +49,9 @@ scripts/check_layers.sh || fail "layer rule broken, see above"
 scripts/check_tests.sh || fail "sources without tests, see above"
 scripts/check_words.sh || fail "retired words, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
+# An exported CDPATH would lead `cd` into another folder of the same name.
+! grep -nE '(^|[ (])cd "\$(\(dirname|root)' "${scripts[@]}" | grep -v "CDPATH='' cd" ||
+  fail "write CDPATH='' before these commands"
 
 if [ $tidy = 1 ]; then
   checks=""

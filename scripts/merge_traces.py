@@ -42,11 +42,14 @@ def main(arguments):
     options = parser.parse_args(arguments)
     try:
         events = [event for path in options.traces for event in read_events(path)]
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
+    except FileNotFoundError as error:
+        print(f"merge_traces: {error}", file=sys.stderr)
+        return 66
     except (OSError, ValueError) as error:
         print(f"merge_traces: {error}", file=sys.stderr)
         return 65
-    with open(options.output, "w", encoding="utf-8") as file:
-        file.write("[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n")
     print(f"{options.output}: {len(events)} events from {len(options.traces)} traces")
     return 0
 

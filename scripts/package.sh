@@ -21,7 +21,8 @@ for argument in "$@"; do
     *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
+umask 022  # what is packed must be readable for everybody, whatever is usual for this user
 IFS=, read -ra names <<< "$chosen"
 for name in "${names[@]}"; do
   case "$name" in

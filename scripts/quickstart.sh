@@ -18,7 +18,7 @@ for argument in "$@"; do
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 if [ -n "$steps" ] && ! [[ "$steps" =~ ^[1-9][0-9]*$ ]]; then
   echo "quickstart: --steps: expected a number of at least 1, got \"$steps\"" >&2
   exit 64

@@ -15,7 +15,7 @@ for argument in "$@"; do
     *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 cmake --preset "$preset" > /dev/null

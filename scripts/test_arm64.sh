@@ -3,7 +3,7 @@
 # tests in an emulator (qemu-user), which takes most of an hour on two cores. Installs the cross compiler and the
 # emulator; ARM's libraries go into build-arm64/sysroot, so the system's own packages stay as they are.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 if [[ ${1:-} == -* ]]; then
   sed -n '2,4s/^# \{0,1\}//p' "$0"
   exit 64

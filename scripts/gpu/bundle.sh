@@ -27,7 +27,7 @@ for argument in "$@"; do
     *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
-cd "$(dirname "$0")/../.."
+CDPATH='' cd "$(dirname "$0")/../.."
 
 programs=(ps_server worker evaluator make_records)
 # These programs exist only with the GPU backend.

@@ -16,7 +16,7 @@
 # factor of the time limits of single checks (default 1).
 # Exit code: 0 if no check failed; 1 if one failed; 69 if there is no GPU.
 set -uo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=SCRIPTDIR/check/report.sh
 . "$here/check/report.sh"
 # shellcheck source=SCRIPTDIR/check/gpus.sh

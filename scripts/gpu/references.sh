@@ -7,7 +7,7 @@
 # config. Environment: DATA and SHORTEN, as for check.sh.
 # Exit code: 0; 1 if a training failed, whose logs then lie in references/logs.
 set -uo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=SCRIPTDIR/check/report.sh
 . "$here/check/report.sh"
 # shellcheck source=SCRIPTDIR/check/training.sh

@@ -198,13 +198,21 @@ class Traces(EndToEndTest):
 
     def test_merging_refuses_files_that_are_not_traces(self):
         other = self.folder / "other.json"
+        out = self.folder / "out"
         for text in ('{"a": 1}\n', '[\n{"broken\n{}\n]\n'):
             other.write_text(text)
-            run = subprocess.run([sys.executable, ROOT / "scripts" / "merge_traces.py", other,
-                                  f"--output={self.folder / 'out'}"], capture_output=True, text=True, check=False)
-            self.assertEqual(run.returncode, 65)
-            self.assertIn("other.json", run.stderr)
-            self.assertFalse((self.folder / "out").exists())
+            self.check_that_merging_fails(other, out, code=65, name="other.json")
+            self.assertFalse(out.exists())
+        self.check_that_merging_fails(self.folder / "missing.json", out, code=66, name="missing.json")
+        other.write_text("[\n]\n")
+        self.check_that_merging_fails(other, self.folder / "no_folder" / "out", code=66, name="no_folder")
+
+    def check_that_merging_fails(self, trace, output, code, name):
+        """Checks the exit code of merge_traces.py, and that its message is one line that contains a name."""
+        run = subprocess.run([sys.executable, ROOT / "scripts" / "merge_traces.py", trace, f"--output={output}"],
+                             capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, code)
+        self.assertRegex(run.stderr, rf"^merge_traces: .*{name}.*\n$")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 set -euo pipefail
 [ $# = 1 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 64; }
 nvidia=$(realpath -- "$1")
-cd "$(dirname "$0")/../.."
+CDPATH='' cd "$(dirname "$0")/../.."
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 libraries=$nvidia/cudnn/lib:$nvidia/cu13/lib
