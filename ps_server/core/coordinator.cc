@@ -82,7 +82,7 @@ void Coordinator::On(const coordinator_event::ReplicasPersisted& event) {
   if (!scaling_.OnPersisted(event)) return;
   members_.NoteScaled();
   const bool now = steps_.is_open() && WaitsForAbsent();
-  const uint64_t from_step = now ? steps_.step() : NextDivisibleStep();
+  const uint64_t from_step = NextDivisibleStep();
   Tell(absl::StrFormat("an operator has scaled the job from %d to %d replicas: step %d is the "
                        "first that is divided by the new number",
                        members_.num_replicas(), event.num_replicas, from_step),
@@ -251,6 +251,7 @@ bool Coordinator::WaitsForAbsent() const {
 }
 
 uint64_t Coordinator::NextDivisibleStep() const {
+  if (steps_.is_open() && WaitsForAbsent()) return steps_.step();
   return std::max(job_.version + 1, steps_.step() + (IsServing() ? 1 : 0));
 }
 

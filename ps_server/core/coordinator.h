@@ -137,7 +137,8 @@ class Coordinator {
   // Returns whether the open step waits for a replica that no live clone holds. Such a step may
   // never end, so a new number of replicas holds for it already.
   bool WaitsForAbsent() const;
-  // Returns the first step whose batch an operator's call can divide anew at a step boundary.
+  // Returns the first step whose batch an operator's call can divide anew: the open one if it waits
+  // for an absent replica, else one after it.
   uint64_t NextDivisibleStep() const;
   // Refuses the operators' calls that wait.
   void RefuseOperators(uint64_t up_to_step, const absl::Status& status);

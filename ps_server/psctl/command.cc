@@ -150,8 +150,30 @@ std::string FormatScale(const ps::ScaleReply& reply, uint32_t num_replicas) {
   return text + "\n";
 }
 
+// Returns an error unless `status`, of a job that has applied `step` or ended before it, says that
+// the step had the number of replicas that was asked for.
+absl::Status CheckScaled(uint64_t step, uint32_t num_replicas, const ps::StatusReply& status) {
+  if (status.version() < step) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("training ended with step %d, before step %d, the first one with %d "
+                        "replicas",
+                        status.version(), step, num_replicas));
+  }
+  if (status.num_replicas() != num_replicas) {
+    return absl::AbortedError(
+        absl::StrFormat("the job has %d replicas instead of %d: somebody else has scaled it "
+                        "meanwhile",
+                        status.num_replicas(), num_replicas));
+  }
+  return absl::OkStatus();
+}
+
 // Asks for the status until the step is applied or training has ended, until `deadline` (a time of
 // the clock) at most. Asks at least once, so that the error can say for whom the job waits.
+//   DEADLINE_EXCEEDED: the step is not applied
+//   FAILED_PRECONDITION: training ended before the step
+//   ABORTED: another call has set another number of replicas
+//   INTERNAL: a failure has stopped training
 absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, absl::Duration deadline,
                          PsClient* client, Clock* clock) {
   std::string waiting_for;  // as the last answer says
@@ -159,7 +181,9 @@ absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, absl::Durat
     const absl::Duration left = std::max(deadline - clock->Now(), absl::ZeroDuration());
     const absl::StatusOr<ps::StatusReply> status = client->GetStatus({}, left);
     if (status.ok()) {
-      if (status->version() >= step || status->training_done()) return absl::OkStatus();
+      if (status->version() >= step || status->training_done()) {
+        return CheckScaled(step, command.num_replicas, *status);
+      }
       if (!status->stopped().empty()) {
         return WithExitCode(
             absl::InternalError(absl::StrCat("training was stopped: ", status->stopped())),

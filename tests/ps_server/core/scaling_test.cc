@@ -246,6 +246,24 @@ TEST_F(ScalingTest, BadNumbersAreRefused) {
   EXPECT_EQ(again[0].reply->from_step(), 2u);
 }
 
+TEST_F(ScalingTest, InTheLastStepNoStepFollows) {
+  options_.limits.num_steps = 2;
+  StartWithClones();
+  EXPECT_EQ(Scale(2).from_step(), 2u);
+  RunStep(1);
+  Beat({0, 1});
+  const absl::Status refusal = Refusal(3);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("step 2 is the last"));
+}
+
+TEST_F(ScalingTest, TheLastStepIsDividedAnewIfItWaitsForAbsentClones) {
+  options_.limits.num_steps = 1;
+  Start();
+  EXPECT_TRUE(Register(0).ok());
+  EXPECT_EQ(Scale(1).from_step(), 1u);
+}
+
 TEST_F(ScalingTest, AnErrorOfTheDiskIsAnswered) {
   StartWithClones();
   EXPECT_THAT(Ask(4), IsEmpty());

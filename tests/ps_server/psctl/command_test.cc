@@ -136,14 +136,18 @@ class ScalingHandler final : public FakePsHandler {
   }
   void GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) override {
     ps::StatusReply reply;
-    reply.set_version(++version_);
+    reply.set_version(std::min(++version_, last_step_));
+    reply.set_training_done(version_ >= last_step_);
+    reply.set_num_replicas(2);
     reply.set_waiting_for("clone 3 of 4 (lost)");
     done(reply);
   }
   uint64_t version() const { return version_; }
+  void EndAt(uint64_t last_step) { last_step_ = last_step; }
 
  private:
   uint64_t version_ = 4;
+  uint64_t last_step_ = 1000;
 };
 
 TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
@@ -161,6 +165,22 @@ TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
   EXPECT_EQ(handler.version(), 4u) << "nobody waits without --wait";
   EXPECT_TRUE(run("2", {.wait = true}).ok());
   EXPECT_EQ(handler.version(), 7u);
+}
+
+TEST(PsctlCommandTest, ScaleConfirmsOnlyWhatHasHappened) {
+  ScalingHandler handler;
+  const auto client = MakeInProcessPsClient(&handler, "host:1");
+  FakeClock clock;
+  const auto run = [&](const std::string& number) {
+    return RunPsctlCommand(*Parse({"scale", number}, {.wait = true}), client.get(), &clock);
+  };
+  const auto overruled = run("4");
+  EXPECT_TRUE(absl::IsAborted(overruled.status())) << overruled.status();
+  EXPECT_THAT(std::string(overruled.status().message()), HasSubstr("has 2 replicas instead of 4"));
+  handler.EndAt(6);
+  const auto late = run("2");
+  EXPECT_TRUE(absl::IsFailedPrecondition(late.status())) << late.status();
+  EXPECT_THAT(std::string(late.status().message()), HasSubstr("training ended with step 6"));
 }
 
 // Answers each call after a time of its own, if the caller waits that long. The job never reaches
