@@ -19,6 +19,8 @@ namespace {
 
 // Every refusal of the evicted clone carries the reason, so it must stay short.
 constexpr size_t kMaxReasonBytes = 500;
+// A spare that has been silent for so many leases is not in the status any more.
+constexpr int kLeasesOfLostSpare = 3;
 
 }  // namespace
 
@@ -338,6 +340,11 @@ void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& lat
   std::map<uint32_t, Clone> clones = table_.clones();
   for (uint32_t i = 0; i < num_replicas(); ++i) clones.try_emplace(i);
   for (const auto& [id, clone] : clones) {
+    // No replica misses a spare that has gone, for example after the job was scaled down.
+    if (id >= num_replicas() && !clone.alive && !clone.evicted.has_value() &&
+        now - clone.last_seen >= kLeasesOfLostSpare * options_.lease) {
+      continue;
+    }
     ps::CloneStatus& entry = *status->add_clones();
     entry.set_worker_id(id);
     entry.set_peer_name(clone.peer_name);

@@ -110,7 +110,8 @@ class Membership {
   // Returns what the clones that have contributed since the server started compute on, as their
   // newest processes have told: each Arithmetic.device once, ascending.
   std::vector<std::string> Devices() const;
-  // Fills in the clones and who owns the replicas that are late.
+  // Fills in the clones and who owns the replicas that are late. Spares that have gone are not among
+  // the clones, but those that an operator has evicted are.
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:

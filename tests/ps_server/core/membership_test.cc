@@ -154,6 +154,28 @@ TEST_F(MembershipPartTest, ListsTheDevicesOfClonesThatHaveContributed) {
   EXPECT_EQ(status.clones(1).arithmetic().device(), "the CPU (avx2)");
 }
 
+TEST_F(MembershipPartTest, ASpareThatHasGoneIsNotListed) {
+  members_.BeginEpoch();
+  for (const uint32_t worker : {0u, 1u, 2u, 3u}) Register(worker);
+  ps::EvictRequest evict;
+  evict.set_worker_id(3);
+  members_.Evict(evict);
+  job_.now += options_.lease;
+  members_.ExpireLeases();
+  const auto listed = [this] {
+    ps::StatusReply status;
+    members_.AddTo(&status, {}, job_.now);
+    std::vector<uint32_t> ids;
+    for (const ps::CloneStatus& clone : status.clones()) ids.push_back(clone.worker_id());
+    return ids;
+  };
+  EXPECT_THAT(listed(), ElementsAre(0, 1, 2, 3)) << "it may be restarted";
+  job_.now += 2 * options_.lease;
+  EXPECT_THAT(listed(), ElementsAre(0, 1, 3)) << "two of the clones have home replicas";
+  Register(2);
+  EXPECT_THAT(listed(), ElementsAre(0, 1, 2, 3));
+}
+
 class AsyncMembershipTest : public MembershipPartTest {
  protected:
   AsyncMembershipTest() { options_.sync = false; }
