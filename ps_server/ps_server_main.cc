@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -259,19 +260,17 @@ void ShowProgress(const Server& server, ProgressLine* line) {
 }
 
 // Starts the HTTP server for monitoring. Returns null without --metrics_port.
-absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoring(const Server& server) {
-  if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<HttpServer>();
+absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring() {
+  if (absl::GetFlag(FLAGS_metrics_port) == 0) return std::unique_ptr<MonitoringServer>();
   HttpServerOptions options;
   if (const std::string host = absl::GetFlag(FLAGS_metrics_host); !host.empty()) {
     options.host = host;
   }
   options.port = absl::GetFlag(FLAGS_metrics_port);
-  PP_ASSIGN_OR_RETURN(
-      std::unique_ptr<HttpServer> http,
-      StartMonitoringServer(options, server.MakeMonitoringIdentity(std::string(BuildVersion())),
-                            server.MakeMonitoringSources()));
-  LOG(INFO) << "status page at http://" << options.host << ":" << http->port() << "/";
-  return http;
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<MonitoringServer> monitoring,
+                      MonitoringServer::Start(options));
+  LOG(INFO) << "status page at http://" << options.host << ":" << monitoring->port() << "/";
+  return monitoring;
 }
 
 // How often Serve looks for a signal and shows the progress.
@@ -390,9 +389,16 @@ absl::Status RunServer(bool check_config) {
     PP_ASSIGN_OR_RETURN(health, StartHealthServer(absl::StrCat("0.0.0.0:", port)));
     options.on_serving = [&health] { health->SetServing(true); };
   }
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<MonitoringServer> monitoring, StartMonitoring());
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Create(std::move(options), &files, &clock));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> monitoring, StartMonitoring(*server));
+  absl::Cleanup hide_monitoring = [&monitoring] {
+    if (monitoring != nullptr) monitoring->Hide();  // before the server goes
+  };
+  if (monitoring != nullptr) {
+    monitoring->Show(server->MakeMonitoringIdentity(std::string(BuildVersion())),
+                     server->MakeMonitoringSources());
+  }
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   absl::Status end = Serve(server.get(), *signal, &clock);

@@ -3,7 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/wire/transport_security.h"
 #include "ps_server/monitoring/metrics_page.h"
 #include "ps_server/monitoring/status_json.h"
@@ -31,18 +35,29 @@ class Cached {
   absl::Duration made_;
 };
 
-// Used by the server's thread only.
 class MonitoringPages {
  public:
-  MonitoringPages(MonitoringIdentity identity, MonitoringSources sources, bool loopback_only)
-      : watcher_(std::move(identity), std::move(sources)),
-        loopback_only_(loopback_only),
+  explicit MonitoringPages(bool loopback_only)
+      : loopback_only_(loopback_only),
         page_(std::make_shared<const std::string>(StatusPage())),
         policy_(StatusPagePolicy(*page_)) {}
 
-  void Tick() { watcher_.Look(); }
+  void Show(MonitoringIdentity identity, MonitoringSources sources) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    monitor_ = std::make_unique<Monitor>(std::move(identity), std::move(sources));
+  }
+  void Hide() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    monitor_.reset();
+  }
 
-  HttpResponse Get(const HttpRequest& request) {
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (monitor_ != nullptr) monitor_->Look();
+  }
+
+  HttpResponse Get(const HttpRequest& request) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
     HttpResponse response;
     response.headers = {{"Cache-Control", "no-store"},
                         {"X-Content-Type-Options", "nosniff"},
@@ -52,22 +67,30 @@ class MonitoringPages {
       response.body = Text(
           "this server answers to 127.0.0.1 and localhost only; --metrics_host "
           "opens it to others\n");
+    } else if (request.path == "/healthz") {
+      response.body = Text("ok\n");
+    } else if (request.path != "/" && request.path != "/status.json" &&
+               request.path != "/metrics") {
+      response.code = 404;
+      response.body = Text("not found; there are / /status.json /metrics /healthz\n");
+    } else if (monitor_ == nullptr) {
+      response.code = 503;
+      response.body =
+          Text("this server starts or ends; its log and psctl status say what it waits for\n");
     } else if (request.path == "/") {
       response.content_type = "text/html; charset=utf-8";
       response.headers.emplace_back("Content-Security-Policy", policy_);
       response.body = page_;
     } else if (request.path == "/status.json") {
       response.content_type = "application/json";
-      response.body = json_.Get(clock_.Now(), [this] { return StatusJson(watcher_.Snapshot()); });
-    } else if (request.path == "/metrics") {
-      response.content_type = kMetricsContentType;
-      response.body =
-          metrics_.Get(clock_.Now(), [this] { return MetricsPage(watcher_.Snapshot()); });
-    } else if (request.path == "/healthz") {
-      response.body = Text("ok\n");
+      response.body = json_.Get(clock_.Now(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return StatusJson(monitor_->Snapshot());
+      });
     } else {
-      response.code = 404;
-      response.body = Text("not found; there are / /status.json /metrics /healthz\n");
+      response.content_type = kMetricsContentType;
+      response.body = metrics_.Get(clock_.Now(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return MetricsPage(monitor_->Snapshot());
+      });
     }
     return response;
   }
@@ -77,26 +100,43 @@ class MonitoringPages {
     return std::make_shared<const std::string>(text);
   }
 
-  Monitor watcher_;
   const bool loopback_only_;
   const std::shared_ptr<const std::string> page_;
   const std::string policy_;
   const SteadyClock clock_;
-  Cached json_;
-  Cached metrics_;
+  absl::Mutex mutex_;
+  std::unique_ptr<Monitor> monitor_ ABSL_GUARDED_BY(mutex_);  // null: nothing is shown
+  Cached json_ ABSL_GUARDED_BY(mutex_);
+  Cached metrics_ ABSL_GUARDED_BY(mutex_);
+};
+
+class HttpMonitoringServer final : public MonitoringServer {
+ public:
+  HttpMonitoringServer(std::shared_ptr<MonitoringPages> pages, std::unique_ptr<HttpServer> http)
+      : pages_(std::move(pages)), http_(std::move(http)) {}
+
+  void Show(MonitoringIdentity identity, MonitoringSources sources) override {
+    pages_->Show(std::move(identity), std::move(sources));
+  }
+  void Hide() override { pages_->Hide(); }
+  int port() const override { return http_->port(); }
+
+ private:
+  const std::shared_ptr<MonitoringPages> pages_;
+  const std::unique_ptr<HttpServer> http_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoringServer(const HttpServerOptions& options,
-                                                                  MonitoringIdentity identity,
-                                                                  MonitoringSources sources) {
-  auto pages = std::make_shared<MonitoringPages>(std::move(identity), std::move(sources),
-                                                 IsLocalAddress(options.host));
+absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(
+    const HttpServerOptions& options) {
+  auto pages = std::make_shared<MonitoringPages>(IsLocalAddress(options.host));
   HttpCallbacks callbacks;
   callbacks.get = [pages](const HttpRequest& request) { return pages->Get(request); };
   callbacks.tick = [pages] { pages->Tick(); };
-  return StartHttpServer(options, std::move(callbacks));
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http,
+                      StartHttpServer(options, std::move(callbacks)));
+  return std::make_unique<HttpMonitoringServer>(std::move(pages), std::move(http));
 }
 
 }  // namespace pushpull

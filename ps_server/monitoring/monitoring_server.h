@@ -1,5 +1,5 @@
-// StartMonitoringServer starts the HTTP server of --metrics_port: / (the status page),
-// /status.json, /metrics and /healthz.
+// MonitoringServer is the HTTP server of --metrics_port: / (the status page), /status.json,
+// /metrics and /healthz.
 #ifndef PUSHPULL_PS_SERVER_MONITORING_MONITORING_SERVER_H_
 #define PUSHPULL_PS_SERVER_MONITORING_MONITORING_SERVER_H_
 
@@ -20,11 +20,25 @@ namespace pushpull {
 // refused (421). Otherwise a foreign web page in a browser on this machine could read the pages
 // by DNS rebinding.
 //
-// What `sources` refers to must outlive the returned server. Returns the errors of StartHttpServer.
-// UNIMPLEMENTED: this build has no HTTP server.
-absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoringServer(const HttpServerOptions& options,
-                                                                  MonitoringIdentity identity,
-                                                                  MonitoringSources sources);
+// A process listens before it knows its job, which can take as long as ps task 0 or the first clone
+// is away. Until Show is called /healthz answers "ok", and the other pages 503 with a text that
+// says so. Thread-safe.
+class MonitoringServer {
+ public:
+  virtual ~MonitoringServer() = default;
+
+  // Starts to listen. Returns the errors of StartHttpServer. UNIMPLEMENTED: this build has no HTTP
+  // server.
+  static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(const HttpServerOptions& options);
+
+  // Serves the pages from now on. What `sources` refers to must stay until Hide has returned or
+  // this object is gone. Called once.
+  virtual void Show(MonitoringIdentity identity, MonitoringSources sources) = 0;
+  // Ends Show: no function of `sources` runs any more.
+  virtual void Hide() = 0;
+
+  virtual int port() const = 0;
+};
 
 }  // namespace pushpull
 

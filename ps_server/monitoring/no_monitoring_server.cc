@@ -6,9 +6,8 @@
 
 namespace pushpull {
 
-absl::StatusOr<std::unique_ptr<HttpServer>> StartMonitoringServer(const HttpServerOptions&,
-                                                                  MonitoringIdentity,
-                                                                  MonitoringSources) {
+absl::StatusOr<std::unique_ptr<MonitoringServer>> MonitoringServer::Start(
+    const HttpServerOptions&) {
   return absl::UnimplementedError(
       "this build has no HTTP server: leave --metrics_port out, or build with PUSHPULL_HTTP=ON");
 }

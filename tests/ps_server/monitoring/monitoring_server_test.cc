@@ -89,16 +89,20 @@ class MonitoringServerTest : public ::testing::Test {
     sources.unix_seconds = [this] { return now_; };
     return sources;
   }
-  void Start(const std::string& host = "127.0.0.1", int first_task = 0) {
+  void Listen(const std::string& host = "127.0.0.1") {
     HttpServerOptions options;
     options.host = host;
+    auto server = MonitoringServer::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void Start(const std::string& host = "127.0.0.1", int first_task = 0) {
+    Listen(host);
     MonitoringIdentity identity;
     identity.version = "1.2.3";
     identity.tasks = 2;
     identity.first_task = first_task;
-    auto server = StartMonitoringServer(options, identity, MakeSources());
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_->Show(identity, MakeSources());
   }
   std::string Fetch(const std::string& path, int code = 200) {
     const std::string answer = Get(server_->port(), path);
@@ -110,7 +114,7 @@ class MonitoringServerTest : public ::testing::Test {
   double now_ = 1000.0;
   std::shared_ptr<RequestCounters> counters_ =
       std::make_shared<RequestCounters>([] { return absl::ZeroDuration(); });
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<MonitoringServer> server_;
 };
 
 TEST_F(MonitoringServerTest, ServesItsPages) {
@@ -125,6 +129,25 @@ TEST_F(MonitoringServerTest, ServesItsPages) {
   EXPECT_EQ(BodyOf(page), StatusPage());
   Fetch("/nothing", 404);
   Fetch("/../etc/passwd", 404);
+}
+
+TEST_F(MonitoringServerTest, IsHealthyBeforeThereIsAnythingToShow) {
+  Listen();
+  const auto expect_nothing_but_health = [this] {
+    EXPECT_EQ(BodyOf(Fetch("/healthz")), "ok\n");
+    for (const std::string page : {"/", "/status.json", "/metrics"}) {
+      EXPECT_TRUE(absl::StrContains(Fetch(page, 503), "starts or ends")) << page;
+    }
+    Fetch("/nothing", 404);
+  };
+  expect_nothing_but_health();
+  server_->Show({}, MakeSources());
+  Fetch("/status.json");
+  server_->Hide();
+  const int looks = looks_;
+  expect_nothing_but_health();
+  absl::SleepFor(HttpServerOptions().tick_interval * 1.5);
+  EXPECT_EQ(looks_, looks) << "the sources may be gone";
 }
 
 TEST_F(MonitoringServerTest, ThePageLoadsNothingFromOtherServers) {
