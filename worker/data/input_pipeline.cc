@@ -207,6 +207,12 @@ const InputBatch* InputPipeline::PeekNext() {
   return next->finished == next->batch.n && next->status.ok() ? &next->batch : nullptr;
 }
 
+std::optional<int> InputPipeline::ExpectedReplica() {
+  absl::MutexLock lock(&mutex_);
+  if (!started_) return std::nullopt;
+  return prepared_.empty() ? cursors_[next_cursor_].replica : prepared_.front()->batch.replica;
+}
+
 InputPipeline::Claim InputPipeline::TakeClaim() {
   for (Buffer* const buffer : prepared_) {
     const int64_t left = buffer->batch.n - buffer->claimed;

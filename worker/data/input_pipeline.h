@@ -93,6 +93,10 @@ class InputPipeline {
   // different batch.
   const InputBatch* PeekNext();
 
+  // Returns the replica that the next call of Next is expected to ask for; nullopt before the first
+  // call after the replicas were set.
+  std::optional<int> ExpectedReplica();
+
   // Replaces the set of replicas and discards the prepared batches. The batch that the last Next
   // returned stays valid. CHECKs that `replicas` is not empty and that the sampler has all of them.
   void SetReplicas(const std::vector<int>& replicas);

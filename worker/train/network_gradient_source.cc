@@ -1,6 +1,7 @@
 #include "worker/train/network_gradient_source.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -142,10 +143,14 @@ absl::Status NetworkGradientSource::PrepareReplica(uint32_t replica) {
     PP_RETURN_IF_ERROR(Allocate(part.samples));
   }
   const auto known = prepared_.find(wanted);
-  if (!grows && known != prepared_.end() && known->second == part) return absl::OkStatus();
+  const std::optional<int> expected = pipeline_->ExpectedReplica();
+  const bool is_its_turn = !expected.has_value() || *expected == wanted;
+  if (!grows && known != prepared_.end() && known->second == part && is_its_turn) {
+    return absl::OkStatus();
+  }
   // A replica that was taken over is added. The first granted replica replaces the guess of the
-  // start. Where the batch is divided anew, the clone may have lost its other replicas; each is
-  // added again when it is asked for.
+  // start. If the batch is divided anew, or a known replica comes out of turn, the clone may have
+  // lost its other replicas; each is added again when it is asked for.
   if (!owns_replica_ || known != prepared_.end()) prepared_.clear();
   prepared_[wanted] = part;
   pipeline_->SetParts(prepared_);

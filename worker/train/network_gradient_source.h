@@ -61,12 +61,13 @@ class NetworkGradientSource final : public GradientSource {
   // more memory, in the next LoadInput.
   void NotePart(uint32_t replica, const BatchPart& part) override;
 
-  // The input pipeline prepares batches for each replica that was passed here once, so pass only
-  // replicas that this clone holds a grant for.
+  // The input pipeline prepares batches for the replicas that are passed here in turn. One that is
+  // left out when its turn comes is not prepared any more, until it is passed again.
   absl::Status LoadInput(uint64_t position, uint32_t replica) override;
 
-  // Whether the batch that LoadInput is expected to ask for next is ready. For tests.
-  bool NextInputIsReady() { return pipeline_->PeekNext() != nullptr; }
+  // Returns the batch that LoadInput is expected to ask for next if it is ready, else null. For
+  // tests.
+  const InputBatch* NextInput() { return pipeline_->PeekNext(); }
 
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,

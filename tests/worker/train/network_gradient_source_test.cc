@@ -78,10 +78,10 @@ class NetworkGradientSourceTest : public ::testing::TestWithParam<DeferredDevice
   // Blocks until the source can announce its next batch. Fails the test after a minute.
   static void AwaitNextInput(NetworkGradientSource* source) {
     const absl::Time limit = absl::Now() + absl::Minutes(1);
-    while (!source->NextInputIsReady() && absl::Now() < limit) {
+    while (source->NextInput() == nullptr && absl::Now() < limit) {
       absl::SleepFor(absl::Milliseconds(1));
     }
-    ASSERT_TRUE(source->NextInputIsReady());
+    ASSERT_NE(source->NextInput(), nullptr);
   }
   // Announces a step as a pull does.
   void Tell(uint64_t position, uint32_t replica, int weights) {
@@ -175,6 +175,25 @@ TEST_P(NetworkGradientSourceTest, StagesTheNextImagesBeforeTheyAreNeeded) {
     if (position == 0) copied_first = copied_now;
     EXPECT_EQ(copied_now, position == 0 ? copied_first : copied_first - block_bytes);
     EXPECT_EQ(devices_[0].uploaded_bytes() - uploaded, weights_bytes + block_bytes);
+  }
+}
+
+TEST_P(NetworkGradientSourceTest, AReplicaThatWentHomeIsNotPreparedAnyMore) {
+  const auto load = [this](uint64_t position, uint32_t replica) {
+    ASSERT_EQ(told_->LoadInput(position, replica), absl::OkStatus());
+  };
+  load(0, 0);
+  load(0, 1);  // taken over
+  load(1, 0);
+  load(1, 1);
+  load(2, 0);
+  load(3, 0);  // the other clone is back
+  for (uint64_t position = 4; position < 8; ++position) {
+    AwaitNextInput(told_.get());
+    const InputBatch* const next = told_->NextInput();
+    EXPECT_EQ(next->replica, 0);
+    EXPECT_EQ(next->step, position);
+    load(position, 0);
   }
 }
 
