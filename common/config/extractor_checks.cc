@@ -189,6 +189,14 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
   }
   const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
   if (fixed) WarnAboutHyperparams(extractor, field, warnings);
+  if (type.has_value() && type->maps == FeatureMaps::kPoolingPyramid &&
+      extractor.has_conv_hyperparams() &&
+      !extractor.override_base_feature_extractor_hyperparams()) {
+    warnings->push_back(absl::StrCat(
+        field, ".conv_hyperparams has no effect with \"", extractor.type(),
+        "\": its backbone has hyperparameters of its own and its maps are max pools; set "
+        "override_base_feature_extractor_hyperparams: true to use them in the backbone"));
+  }
   if (!fixed || extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
                      BatchNormUse::kRequired, checker);

@@ -9,8 +9,9 @@ namespace pushpull {
 
 // Builds the network that feature_extractor.type names: the convolutions of its family, a global
 // average pool, an optional dense hidden layer (`Logits/Conv2d_1b_1x1`) and a dense layer for the
-// class scores (`Logits/Conv2d_1c_1x1`). If depth_multiplier is below 1, the last convolution of
-// the family keeps its depth, as in the small classifiers that slim publishes.
+// class scores (`Logits/Conv2d_1c_1x1`). If depth_multiplier is below 1, Conv_1 of MobileNetV2
+// and of EdgeTPU and Conv_2 of MobileNetV3 keep their depth, as in the small classifiers that slim
+// publishes.
 //
 // The scopes are those of most families; ClassifierFamily says what differs. Where a network has
 // the activations of its paper, the activation of conv_hyperparams is that of the hidden layer

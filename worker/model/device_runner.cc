@@ -354,15 +354,6 @@ absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLay
   return bytes;
 }
 
-absl::Status CheckBatch(const RunnerOptions& options) {
-  if (options.max_batch <= kMostDeviceSamples) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: a batch of one process has up to %d samples, of which a GPU takes at most %d; lower "
-      "it%s",
-      options.training ? "train_config.batch_size" : "eval_config.batch_size", options.max_batch,
-      kMostDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
-}
-
 // The bytes that were free before a runner was made: now, and if no other process used the GPU.
 struct FreeMemory {
   int64_t now;

@@ -136,6 +136,7 @@ template <typename T>
 absl::StatusOr<std::unique_ptr<BasicNetworkRunner<ParameterOf<T>>>> MakeHostRunner(
     const NetworkSpec& spec, const VariableLayout& layout, Operators<T>* operators,
     const RunnerOptions& options) {
+  PP_RETURN_IF_ERROR(CheckBatch(options));
   NetworkOptions network_options;
   network_options.max_batch = options.max_batch;
   network_options.training = options.training;

@@ -16,7 +16,7 @@ namespace pushpull {
 
 // Builds a runner. T is the type of activations: float, double or Bfloat16, for which images are
 // rounded and outputs widened. `operators` must work on host memory and outlive the runner. Errors
-// as Network::Create. The runner's steps block until they are computed.
+// as CheckBatch and Network::Create. The runner's steps block until they are computed.
 template <typename T>
 absl::StatusOr<std::unique_ptr<BasicNetworkRunner<ParameterOf<T>>>> MakeHostRunner(
     const NetworkSpec& spec, const VariableLayout& layout, Operators<T>* operators,

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
+#include "kernels/device.h"
 
 namespace pushpull {
 namespace {
@@ -45,6 +47,14 @@ absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
     if (PrecisionName(precision) == name) return precision;
   }
   return absl::InvalidArgumentError("expected fp32 or bf16");
+}
+
+absl::Status CheckBatch(const RunnerOptions& options) {
+  if (options.max_batch <= kMostDeviceSamples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: a batch of one process has up to %d samples, expected at most %d; lower it%s",
+      options.training ? "train_config.batch_size" : "eval_config.batch_size", options.max_batch,
+      kMostDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
 }
 
 ImageInput ImageInputOf(const NetworkSpec& spec) {

@@ -40,6 +40,11 @@ struct RunnerOptions {
   bool packed_images = false;
 };
 
+// INVALID_ARGUMENT: the largest batch has more samples than kMostDeviceSamples. That is the limit
+// of a GPU. On a CPU so many samples need more memory than machines have, and the plan of its use
+// takes longer the more they are.
+absl::Status CheckBatch(const RunnerOptions& options);
+
 // Describes the network input to which packed images are sampled.
 ImageInput ImageInputOf(const NetworkSpec& spec);
 

@@ -238,10 +238,9 @@ TEST(DeviceBatchTest, RefusesMoreSamplesThanALaunchCanHave) {
   };
   const absl::Status status = create(65536);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      status.message(),
-      "train_config.batch_size: a batch of one process has up to 65536 samples, of which a GPU "
-      "takes at most 65535; lower it or, in synchronous mode, use more clones");
+  EXPECT_EQ(status.message(),
+            "train_config.batch_size: a batch of one process has up to 65536 samples, expected at "
+            "most 65535; lower it or, in synchronous mode, use more clones");
   EXPECT_EQ(create(65535).code(), absl::StatusCode::kResourceExhausted);
   options.runner.training = false;
   EXPECT_THAT(std::string(create(65536).message()), HasSubstr("eval_config.batch_size: "));

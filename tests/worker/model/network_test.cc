@@ -321,6 +321,7 @@ TEST_F(NetworkTest, RefusesInvalidNetworks) {
             .message());
   };
   EXPECT_THAT(create(test->spec, 0), HasSubstr("max_batch is 0"));
+  EXPECT_THAT(create(test->spec, 4'000'000'000), HasSubstr("expected at most 65535"));
   const NetworkSpec wider = BuildNetworkSpec(MakeTestConfig("num_classes: 12").model());
   EXPECT_THAT(create(wider, 1), HasSubstr("MobilenetV2/Logits/Conv2d_1c_1x1/weights"));
   NetworkSpec broken = test->spec;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -332,6 +333,18 @@ TEST(FeaturePyramidTest, MnasFpnWarnsOfFieldsWithoutEffectAndRefusesOthers) {
               HasSubstr("use_depthwise: expected false, for the cells are separable in any case"));
   EXPECT_THAT(Problems(type, MnasFpnSettings(320, "use_explicit_padding: true")),
               HasSubstr("use_explicit_padding: expected false for this type"));
+}
+
+TEST(FeaturePyramidTest, APoolingPyramidWarnsOfHyperparamsWithoutEffect) {
+  const auto warnings = [](const std::string& fields) {
+    return absl::StrJoin(
+        ValidatePipelineConfig(MakeSsdTestConfig("ssd_mobilenet_v1_ppn", fields), {}).warnings,
+        "\n");
+  };
+  const std::string words = "feature_extractor.conv_hyperparams has no effect";
+  EXPECT_THAT(warnings(""), HasSubstr(words));
+  EXPECT_THAT(warnings("feature_extractor { override_base_feature_extractor_hyperparams: true }"),
+              Not(HasSubstr(words)));
 }
 
 TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
