@@ -16,6 +16,7 @@
 #include "common/model/network_spec.h"
 #include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/torchvision_names.h"
+#include "ps_server/warm_start/torchvision_pixels.h"
 
 namespace pushpull {
 namespace {
@@ -109,10 +110,29 @@ class Restorer {
       }
       report.rows.push_back(std::move(row));
     }
+    if (torchvision_) AdaptFirstLayer(flat, &report);
     return report;
   }
 
  private:
+  // Makes up for torchvision's pixel values, if the first convolution was restored.
+  void AdaptFirstLayer(absl::Span<float> flat, RestoreReport* report) const {
+    absl::Span<float> weights, moving_mean;
+    for (int64_t i = 0; i < layout_.num_variables(); ++i) {
+      const RestoreRow& row = report->rows[i];
+      if (!row.restored) continue;
+      const absl::Span<float> values = flat.subspan(layout_.offset(i), layout_.num_elements(i));
+      if (IsTorchvisionStem(row.source_name)) weights = values;
+      if (IsTorchvisionStemMean(row.source_name)) moving_mean = values;
+    }
+    if (weights.empty() || moving_mean.empty()) return;
+    AdaptToOurPixels(weights, moving_mean);
+    report->notes.push_back(
+        "torchvision's weights expect pixels that are normalised by the mean and deviation of "
+        "ImageNet; the first convolution and the moving mean after it were changed so that they do "
+        "the same for the pixels of this network, which are in [-1, 1]");
+  }
+
   // Returns the name of the tensor for the variable, or nullopt if the rules select none.
   std::optional<std::string> SourceName(const std::string& variable) const {
     absl::string_view name = variable;
@@ -198,6 +218,20 @@ std::string GroupOf(const std::string& variable) {
   return variable.substr(0, slash);
 }
 
+// Adds a note if the network's batch norms have another epsilon than torchvision's.
+void NoteEpsilon(const config::TrainEvalPipelineConfig& config, const TensorSource& source,
+                 RestoreReport* report) {
+  const float theirs = TorchvisionEpsilon(source);
+  std::optional<float> other;
+  ForEachBatchNorm(BuildNetworkSpec(config.model()), [&](const op::BatchNorm& norm) {
+    if (report->rows[norm.moving_variance].restored && norm.epsilon != theirs) other = norm.epsilon;
+  });
+  if (!other.has_value()) return;
+  report->notes.push_back(
+      absl::StrCat("torchvision's batch norms have the epsilon ", theirs, ", these have ", *other,
+                   "; set batch_norm.epsilon of conv_hyperparams to compute what they compute"));
+}
+
 // The correction of moving statistics assumes that they began at mean 0 and variance 1.
 absl::Status CheckCorrectedStatistics(const config::TrainEvalPipelineConfig& config,
                                       const RestoreReport& report) {
@@ -243,10 +277,12 @@ std::string RestoreReport::ToString() const {
     for (const auto& [group, count] : counts) absl::StrAppend(&text, "\n    ", group, ": ", count);
     return text;
   };
-  return absl::StrCat("from ", source, ": ", num_restored(), " of ", rows.size(),
-                      " variables\n  restored:", groups(restored),
-                      "\n  initialised (not to be restored):", groups(initialised),
-                      "\n  skipped, so initialised: ", num_skipped, skipped);
+  std::string text = absl::StrCat("from ", source, ": ", num_restored(), " of ", rows.size(),
+                                  " variables\n  restored:", groups(restored),
+                                  "\n  initialised (not to be restored):", groups(initialised),
+                                  "\n  skipped, so initialised: ", num_skipped, skipped);
+  for (const std::string& note : notes) absl::StrAppend(&text, "\n  note: ", note);
+  return text;
 }
 
 absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
@@ -257,6 +293,7 @@ absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
   PP_ASSIGN_OR_RETURN(RestoreReport report, Restorer(layout, config, type, source).Run(flat));
   if (report.num_restored() > 0) {
     PP_RETURN_IF_ERROR(CheckCorrectedStatistics(config, report));
+    if (IsTorchvision(source)) NoteEpsilon(config, source, &report);
     return report;
   }
   std::vector<std::string> reasons, absent, there;

@@ -25,12 +25,14 @@ struct RestoreRow {
 };
 
 struct RestoreReport {
-  std::string source;            // TensorSource::describe
-  std::vector<RestoreRow> rows;  // one per variable, in layout order
+  std::string source;              // TensorSource::describe
+  std::vector<RestoreRow> rows;    // one per variable, in layout order
+  std::vector<std::string> notes;  // sentences on what differs from the source's network
 
   int num_restored() const;
   // Returns a text for the log: how many variables of each group of names were restored, how many
-  // of each group were not selected, and each variable that was skipped, with the reason.
+  // of each group were not selected, each variable that was skipped, with the reason, and the
+  // notes.
   std::string ToString() const;
 };
 
@@ -46,8 +48,9 @@ struct RestoreReport {
 // the name after "FeatureExtractor/".
 //
 // A state dict of torchvision's MobileNetV2, MobileNetV3 or ResNet (names such as
-// features.0.0.weight) is recognised; its names are translated and its tensors transposed. Only
-// variables that it has are selected.
+// features.0.0.weight) is recognised; its names are translated, its tensors transposed, and its
+// first layer adapted to our pixel values (torchvision_pixels.h). Only variables that it has are
+// selected.
 //
 // A variable whose tensor is missing, unusable or of another shape keeps its initial value and is
 // reported. `flat`, layout.total_elements() long, holds the initial values and receives the

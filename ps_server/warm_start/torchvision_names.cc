@@ -167,4 +167,16 @@ std::optional<std::string> TorchvisionName(absl::string_view variable, const Ten
   return ResnetName(variable.substr(variable.find('/') + 1));
 }
 
+bool IsTorchvisionStem(absl::string_view tensor) {
+  return tensor == "features.0.0.weight" || tensor == "conv1.weight";
+}
+
+bool IsTorchvisionStemMean(absl::string_view tensor) {
+  return tensor == "features.0.1.running_mean" || tensor == "bn1.running_mean";
+}
+
+float TorchvisionEpsilon(const TensorSource& source) {
+  return source.Find("features.1.block.0.0.weight") != nullptr ? 0.001f : 0.00001f;
+}
+
 }  // namespace pushpull

@@ -22,6 +22,15 @@ bool IsTorchvision(const TensorSource& source);
 // Returns nullopt for a variable that torchvision's network does not have.
 std::optional<std::string> TorchvisionName(absl::string_view variable, const TensorSource& source);
 
+// Return whether the tensor is the weight of the first convolution, and the running mean of the
+// batch norm after it.
+bool IsTorchvisionStem(absl::string_view tensor);
+bool IsTorchvisionStemMean(absl::string_view tensor);
+
+// Returns the epsilon of the batch norms in torchvision's network: 0.001 in MobileNetV3, 0.00001 in
+// the others.
+float TorchvisionEpsilon(const TensorSource& source);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_PS_SERVER_WARM_START_TORCHVISION_NAMES_H_

@@ -285,5 +285,25 @@ TEST(RestoreTest, TransposesTorchvisionWeights) {
             source.Value("features.1.conv.0.0.weight", (7 * 3 + 2) * 3 + 0));
 }
 
+TEST(RestoreTest, AdaptsTheFirstLayerOfTorchvisionToOurPixels) {
+  const FakeSource source = ReadStateDict("mobilenet_v2");
+  const Restored restored(ClassifierOfTen("mobilenet_v2"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  const auto at = [&restored](const std::string& variable, int64_t i) {
+    return restored.flat[restored.layout.offset(*restored.layout.Find(variable)) + i];
+  };
+  // Element (1, 2, green, 5) of [y][x][in][out].
+  EXPECT_FLOAT_EQ(at("MobilenetV2/Conv/weights", ((1 * 3 + 2) * 3 + 1) * 32 + 5),
+                  source.Value("features.0.0.weight", ((5 * 3 + 1) * 3 + 1) * 3 + 2) * 0.5 / 0.224);
+  EXPECT_NE(at("MobilenetV2/Conv/BatchNorm/moving_mean", 5),
+            source.Value("features.0.1.running_mean", 5));
+  EXPECT_EQ(at("MobilenetV2/Conv_1/BatchNorm/moving_mean", 5),
+            source.Value("features.18.1.running_mean", 5));
+  EXPECT_THAT(restored.report.ToString(),
+              AllOf(HasSubstr("note: torchvision's weights expect pixels"),
+                    HasSubstr("note: torchvision's batch norms have the epsilon 1e-05, these have "
+                              "0.001")));
+}
+
 }  // namespace
 }  // namespace pushpull
