@@ -35,10 +35,11 @@
 
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
-ABSL_FLAG(std::string, eval_dir, "",
-          "where event files, best_checkpoint and evaluating are written; default: eval in "
-          "checkpoint_dir. The server looks for these two only in the default folder, to keep the "
-          "checkpoints that they name");
+ABSL_FLAG(
+    std::string, eval_dir, "",
+    "folder for event files and the files best_checkpoint and evaluating; default: eval in "
+    "checkpoint_dir. The server reads these two files only in the default folder, to keep the "
+    "checkpoints that they name");
 ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
           "waits for it");

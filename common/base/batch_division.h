@@ -33,7 +33,8 @@ std::vector<int64_t> DivideBySpeed(int64_t batch_size, absl::Span<const double> 
 // Returns the time that a step takes with these numbers, max(samples_i / speeds_i), in seconds.
 double SlowestSeconds(absl::Span<const int64_t> samples, absl::Span<const double> speeds);
 
-// Returns the part of `replica` (< samples.size()): the replicas have the samples in their order.
+// Returns the part of `replica` (< samples.size()). Replica 0 has the first samples, replica 1 the
+// next, and so on.
 BatchPart PartOf(absl::Span<const int64_t> samples, int replica);
 
 }  // namespace pushpull

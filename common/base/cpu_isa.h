@@ -9,8 +9,8 @@
 
 namespace pushpull {
 
-// kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs (AVX512-BF16). Kernels of other
-// numbers are those of kAvx512.
+// kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs (AVX512-BF16). Kernels for other
+// number types are those of kAvx512.
 enum class CpuIsa { kSse4, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 
 // Returns "sse4", "avx2", "avx512", "avx512_bf16" or "neon".

@@ -39,18 +39,16 @@ class TrainDir {
   // Returns when the number is on the disk. After an error the file holds the old or the new one.
   absl::Status WriteReplicas(uint32_t num_replicas);
 
-  // Removes what a killed server left (.tmp-*, .trash-*). A checkpoint that was about to be deleted
-  // gets its name back instead if an evaluator protects it and none has its name. If it is unknown
-  // which checkpoints are protected, these folders stay; so does a protected one of which it is
-  // unknown whether it still has its manifest. Logs failures. Call it after recovery and
-  // before this server's first checkpoint.
+  // Removes what a killed server left: .tmp-* and .trash-*. A checkpoint whose removal had begun is
+  // renamed back if an evaluator protects it, its manifest is still there, and no other folder has
+  // its name. It stays as .trash-* if it is unknown whether it is protected or has its manifest.
+  // Logs failures. Call it after recovery and before this server's first checkpoint.
   void Sweep();
 
-  // Removes the checkpoints that servers of epochs before `epoch` have written and not published.
-  // A server that was frozen just before the rename that publishes one then fails to rename, so
-  // that the checkpoints found from now on are those that will be there. That holds once
-  // WriteEpoch(epoch) has returned, because such a server may write another one until then. So call
-  // it after WriteEpoch; MakeRoom also does it before, only for the sake of the space.
+  // Removes the checkpoints that servers of epochs before `epoch` have written but not published. A
+  // frozen server of an earlier epoch then cannot publish one any more. Call it after
+  // WriteEpoch(epoch): before that, such a server may still write another one. MakeRoom also
+  // removes them earlier, only to free space.
   absl::Status RemovePendingBefore(uint64_t epoch);
 
   // Does as much of RemovePendingBefore as it can, and removes .trash-* as Sweep does. Logs

@@ -29,8 +29,8 @@
 ABSL_FLAG(std::string, log_level, "info",
           "least severe messages to log on stderr: info, warning or error");
 ABSL_FLAG(bool, check_config, false,
-          "validate everything, print the effective config and exit (programs that read a pipeline "
-          "config)");
+          "ps_server, evaluator, exporter and detect: validate everything, print the effective "
+          "config and exit. The other programs read no pipeline config and refuse this flag");
 
 namespace pushpull {
 namespace {

@@ -1,5 +1,5 @@
-// Warns of fields that, because of the values of other fields, have no effect or not the one that
-// they should have. Fields that never have an effect are marked (no_effect) in the schema
+// Warns of fields that have no effect, or a different one than in TensorFlow, because of other
+// fields. Fields that never have an effect are marked (no_effect) in the schema
 // (common/config/schema_marks.h). Thread-safe.
 #ifndef PUSHPULL_COMMON_CONFIG_EFFECT_WARNINGS_H_
 #define PUSHPULL_COMMON_CONFIG_EFFECT_WARNINGS_H_

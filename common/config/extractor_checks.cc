@@ -131,11 +131,11 @@ void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const s
   }
   if (!extractor.use_depthwise()) return;
   if (type.maps == FeatureMaps::kPoolingPyramid) {
-    checker->Add(field + ".use_depthwise", "false, for the maps are max pools", "true",
+    checker->Add(field + ".use_depthwise", "false, because the maps are max pools", "true",
                  "remove it");
   } else if (type.maps == FeatureMaps::kMnasFpn) {
-    checker->Add(field + ".use_depthwise", "false, for the cells are separable in any case", "true",
-                 "remove it");
+    checker->Add(field + ".use_depthwise", "false, because the cells are separable in any case",
+                 "true", "remove it");
   }
 }
 
@@ -167,12 +167,12 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
   const std::string override = field + ".override_base_feature_extractor_hyperparams";
   if (type.has_value() && type->base == BaseHyperparams::kOwn &&
       extractor.override_base_feature_extractor_hyperparams()) {
-    checker->Add(override, "false, for this backbone has hyperparams of its own", "true",
+    checker->Add(override, "false, because this backbone has hyperparameters of its own", "true",
                  "remove it");
   }
   if (type.has_value() && type->base == BaseHyperparams::kUser &&
       !extractor.override_base_feature_extractor_hyperparams()) {
-    checker->Add(override, "true, for this backbone has no hyperparams of its own", "false",
+    checker->Add(override, "true, because this backbone has no hyperparameters of its own", "false",
                  "set it to true: conv_hyperparams are those of all layers");
   }
   if (type.has_value() && extractor.use_explicit_padding() && !HasExplicitPadding(*type)) {
@@ -185,7 +185,7 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
   checker->Between(field + ".pad_to_multiple", extractor.pad_to_multiple(), 1, kMaxSide);
   if (extractor.pad_to_multiple() > 1) {
     CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),
-                 "a divisor of the image's sides, for images are not padded", checker);
+                 "a divisor of the image's sides, because images are not padded", checker);
   }
   const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
   if (fixed) WarnAboutHyperparams(extractor, field, warnings);

@@ -1,8 +1,13 @@
 // Tested by tests/common/config/validate_config_test.cc.
 #include "common/config/layer_checks.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
+#include "common/config/nearest_name.h"
 
 namespace pushpull {
 namespace {
@@ -25,10 +30,9 @@ void CheckKeepAspectRatio(const config::KeepAspectRatioResizer& resizer, const s
 
 void AddUnknownType(const std::string& field, const std::string& type,
                     absl::Span<const absl::string_view> types, FieldChecker* checker) {
-  const std::string expected = absl::StrJoin(types, " or ", [](std::string* out, auto allowed) {
-    absl::StrAppend(out, "\"", allowed, "\"");
-  });
-  checker->Add(field, expected, absl::StrCat("\"", type, "\""));
+  const std::vector<std::string> names(types.begin(), types.end());
+  const std::string expected = absl::StrCat("one of \"", absl::StrJoin(names, "\", \""), "\"");
+  checker->Add(field, expected, absl::StrCat("\"", type, "\"", DidYouMean(type, names)));
 }
 
 void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,

@@ -100,10 +100,16 @@ std::optional<ClassifierType> FindClassifierType(absl::string_view name);
 // Returns the type of this name, which may end in "_keras" if TensorFlow 2 has this type.
 std::optional<SsdType> FindSsdType(absl::string_view name);
 
-// Whether the name of a detector's type ends in "_keras". Such a network is that of TensorFlow 2,
-// which differs in the strides of ResNet and the activation of its sums, the width of MobileNetV2's
-// last convolution and what its backbone takes from the config, the sums of feature pyramids and
-// what the L2 loss covers.
+// Returns whether the name of a detector's type ends in "_keras". Such a network is that of
+// TensorFlow 2, which differs from that of TensorFlow 1:
+//
+//   - ResNet: strides are in the first convolution of a block, not after the block before it; the
+//     sums have the activation of the convolutions, not always ReLU; its own L2 weight is doubled.
+//   - MobileNetV2: only a multiplier below 1 scales the last convolution, also in FPN-Lite; the
+//     backbone may take all its hyperparameters from the config (TensorFlow 1 keeps gamma, beta
+//     and ReLU6); its own L2 loss covers the depthwise convolutions.
+//   - Feature pyramids: each level adds the coarser level's smoothed map, not its sum.
+//   - All: freeze_batchnorm freezes the whole network (frozen_batch_norms.h).
 bool IsKerasType(absl::string_view name);
 
 // All names, those of detectors without "_keras" at their end.

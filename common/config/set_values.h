@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-// A value that a config sets: of a field, or an element of a repeated field. No message.
+// A value that a config sets: of a field, or an element of a repeated field. Never a message.
 struct SetValue {
   const google::protobuf::Message& message;  // to which the field belongs
   const google::protobuf::FieldDescriptor& field;
@@ -19,8 +19,8 @@ struct SetValue {
 };
 
 // Visits the values that are set in `message` and in the messages in it, in the order of the
-// schema. `enter` is asked for each field that is set, with its path, which has no index yet; what
-// is in a field for which it returns false is left out.
+// schema. `enter` is called for each field that is set, with its path without an index. If it
+// returns false, the field and what is in it are skipped.
 void ForEachSetValue(
     const google::protobuf::Message& message,
     absl::FunctionRef<bool(const google::protobuf::Message& message,

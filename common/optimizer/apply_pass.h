@@ -63,7 +63,9 @@ struct UpdateNumber {
   UpdateNumber(uint64_t step, uint64_t updates_before)
       : step(step), updates_before(updates_before) {}
 
-  uint64_t step;            // of the rule and the EMA, counted from 1 since the slots were initial
+  // The number of the update, from 1, since the slots got their initial values. The rule and the
+  // EMA use it.
+  uint64_t step;
   uint64_t updates_before;  // argument of the learning rate's schedule
 };
 

@@ -3,8 +3,9 @@
 // clipping, the moving average of the weights (EMA), and the names under which the state is stored.
 // A value type, immutable. The formula of each rule is in its file in rules/.
 //
-// With train_config.local_steps above 1 there are two: clones update weights of their own by
-// train_config.optimizer, and the server applies the mean of their differences by outer_optimizer.
+// A job with train_config.local_steps above 1 has two optimizers: clones update weights of their
+// own by train_config.optimizer, and the server applies the mean of their differences by
+// outer_optimizer.
 //
 // EMA: tf.train.ExponentialMovingAverage. e is the average of the weight w.
 //

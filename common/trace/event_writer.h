@@ -48,8 +48,8 @@ class EventWriter {
   static absl::StatusOr<std::unique_ptr<EventWriter>> Create(FileSystem* files,
                                                              const std::string& directory,
                                                              EventWriterOptions options = {});
-  // Returns a writer whose file is created by its first flush, in a folder that exists. A failure
-  // of that is one of a write.
+  // Returns a writer whose file is created by its first flush, in a folder that exists. If the file
+  // cannot be created, the writer behaves as after a failed write.
   static std::unique_ptr<EventWriter> CreateAtFirstFlush(FileSystem* files, std::string directory,
                                                          EventWriterOptions options = {});
   ~EventWriter();

@@ -29,8 +29,9 @@ class Checkpoints {
   void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
   // An epoch begins to serve.
   void BeginEpoch();
-  // No step follows job.version: the next checkpoint is the last. It waits for no pause, and pauses
-  // after its failures begin anew. Called again when the process drains meanwhile.
+  // No step follows job.version, so the next checkpoint is the final one. It starts without a
+  // pause, and pauses after its failures start from 1 s again. May be called a second time, when a
+  // drain begins meanwhile.
   void BeginLast();
 
   // Begins a checkpoint of job.version if one is due. Called between two steps.

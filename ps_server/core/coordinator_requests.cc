@@ -49,7 +49,8 @@ absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch
   }
   if (epoch < job_.epoch) {
     return Error(ps::ErrorDetail::EPOCH_CHANGED,
-                 absl::StrFormat("epoch %d is over, now is %d: register again", epoch, job_.epoch));
+                 absl::StrFormat("epoch %d is over, the present epoch is %d: register again", epoch,
+                                 job_.epoch));
   }
   if (!IsServing() || epoch > job_.epoch) {
     const std::string waiting = WaitingFor(job_.now);

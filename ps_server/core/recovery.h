@@ -70,8 +70,8 @@ class Recovery {
   // Returns BeginEpoch if the shard has restarted, else None.
   Followup CheckPolledState(uint32_t shard, const ps::ShardStateReply& state) const;
   absl::Duration NextWakeup() const;
-  // Returns the error because of which the epoch is not on disk, or its checkpoint is not found,
-  // and which the server waits for to pass; empty: none.
+  // Returns the passing error that recovery waits out: EPOCH could not be written, or the
+  // checkpoint could not be read. Empty: none.
   const std::string& obstacle() const { return obstacle_; }
   // Returns when the obstacle was met first. Valid if there is one.
   absl::Duration obstacle_since() const { return obstacle_since_; }

@@ -26,9 +26,9 @@ namespace pushpull {
 
 class Scaling {
  public:
-  // Shares follow the speeds of at least this many steps since the last change, ...
+  // Shares change only after this many measured steps since the last change.
   static constexpr uint32_t kMeasuredSteps = 5;
-  // ... if the slowest replica would then need less than this fraction of its time.
+  // Shares change only if the slowest replica would then need less than this fraction of its time.
   static constexpr double kWorthwhile = 0.95;
 
   // The arguments outlive this object. Actions are appended to `actions`.

@@ -75,7 +75,8 @@ absl::Status ShardAggregator::CheckIdentity(const std::string& run_id, uint64_t 
   if (epoch < epoch_) {
     return ProtocolError(
         ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
-        absl::StrFormat("epoch %d is over, now is %d: register again", epoch, epoch_));
+        absl::StrFormat("epoch %d is over, the present epoch is %d: register again", epoch,
+                        epoch_));
   }
   if (!restored_ || epoch > epoch_) {
     return ProtocolError(ps::ErrorDetail::NOT_READY, epoch_, 0,
@@ -200,9 +201,9 @@ void ShardAggregator::On(const shard_event::Pull& event) {
   absl::Status status = closed_;
   if (status.ok()) status = CheckIdentity(request.run_id(), request.epoch());
   if (status.ok() && request.exact() && version_ > request.min_version()) {
-    status = ProtocolError(
-        ps::ErrorDetail::VERSION_GONE, epoch_, version_,
-        absl::StrFormat("version %d was asked for, now is %d", request.min_version(), version_));
+    status = ProtocolError(ps::ErrorDetail::VERSION_GONE, epoch_, version_,
+                           absl::StrFormat("version %d was asked for, the present version is %d",
+                                           request.min_version(), version_));
   }
   if (!status.ok()) {
     actions_.push_back(shard_action::RefusePull{event.call, status});

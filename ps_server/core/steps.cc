@@ -133,12 +133,13 @@ Followup Steps::DecideIfReady() {
 absl::Status Steps::CheckBase(const ps::PushKey& key) const {
   const uint64_t version = job_.version;
   if (key.base_version() > version) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a push was computed from version %d, now is %d", key.base_version(), version));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a push was computed from version %d, the present version is %d",
+                        key.base_version(), version));
   }
   if (options_.max_staleness > 0 && version - key.base_version() > options_.max_staleness) {
     return Error(ps::ErrorDetail::STALE,
-                 absl::StrFormat("computed from version %d, now is %d; at most %d "
+                 absl::StrFormat("computed from version %d, the present version is %d; at most %d "
                                  "versions may lie between: pull again",
                                  key.base_version(), version, options_.max_staleness));
   }

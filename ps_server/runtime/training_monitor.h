@@ -64,8 +64,8 @@ class TrainingMonitor {
   uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Interval for TrainingMonitor: 1 for runs of up to 2,000 steps, about 2,000 points for longer
-// runs, and 10 steps for a run without a last step (0).
+// Returns the number of steps between two points that TrainingMonitor writes: last_step / 2,000
+// rounded down, but at least 1, and 10 for a run without a last step (0).
 uint64_t ScalarInterval(uint64_t last_step);
 
 }  // namespace pushpull

@@ -19,7 +19,7 @@
 
 namespace pushpull {
 
-// In bytes; state_vectors.h needs it.
+// Alignment of vectors in bytes, as common/optimizer/state_vectors.h requires.
 inline constexpr size_t kVectorAlignment = 64;
 
 // Returns a zeroed vector with this alignment. RESOURCE_EXHAUSTED: there is no memory for it.
@@ -33,7 +33,7 @@ struct GradientResult {
 
 // Thread rule: all calls come from one thread. In the calls, `position` is the number of a training
 // step, counted from 0, in synchronous mode, and the number of a batch of the replica in
-// asynchronous mode; it selects the data. `replica` is the replica.
+// asynchronous mode. It selects the data, together with `replica`, whose data are meant.
 class GradientSource {
  public:
   virtual ~GradientSource() = default;

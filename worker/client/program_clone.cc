@@ -50,9 +50,6 @@ absl::Status ProgramClone::CheckOptions() const {
                                                    ", expected a number below num_replicas, ",
                                                    session.num_replicas));
   }
-  if (!(session.peer_deadline > absl::ZeroDuration())) {
-    return absl::InvalidArgumentError("peer_deadline_seconds is negative or not a number");
-  }
   return CheckExposure(options_.security, options_.ps);
 }
 

@@ -90,8 +90,9 @@ absl::StatusOr<uint64_t> PsSession::Pull(uint64_t min_version, bool exact,
                                          absl::Duration poll_timeout, absl::Span<float> flat,
                                          const ElementsReady& on_elements) {
   uint64_t result = 0;
-  // A pull that fails at one shard starts anew at shard 0. The time that the shards before it take
-  // is no pause between its failures, so the pull from each shard counts from here.
+  // A pull that fails at shard k starts again at shard 0. Each shard's attempt therefore counts
+  // from the start of the whole pull; otherwise the time of the earlier shards would look like a
+  // pause between the failures of shard k.
   const absl::Duration begun = clock_->Now();
   for (int shard = 0; shard < static_cast<int>(clients_.size()); ++shard) {
     uint64_t version = 0;

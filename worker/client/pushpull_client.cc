@@ -74,10 +74,13 @@ ProgramCloneOptions Convert(const PushpullCloneOptions& from, absl::Status* prob
   to.session.peer_name = Text(from.peer_name);
   to.session.jitter_seed = static_cast<uint64_t>(getpid());
   if (from.peer_deadline_seconds != 0.0) {
-    // A value that is not a number becomes a negative deadline, which is refused.
-    to.session.peer_deadline = from.peer_deadline_seconds > 0.0
-                                   ? absl::Seconds(from.peer_deadline_seconds)
-                                   : -absl::InfiniteDuration();
+    if (from.peer_deadline_seconds > 0.0) {
+      to.session.peer_deadline = absl::Seconds(from.peer_deadline_seconds);
+    } else {
+      *problem = absl::InvalidArgumentError(
+          absl::StrCat("peer_deadline_seconds is ", from.peer_deadline_seconds,
+                       ", expected more than 0, or 0 for the default"));
+    }
   }
   if (from.bfloat16_gradients != 0) to.gradient_codec = &Bfloat16Codec();
   if (from.int8_gradients != 0) to.gradient_codec = &Int8Codec();

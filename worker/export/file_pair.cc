@@ -59,7 +59,9 @@ absl::Status WriteFilePair(FileSystem& files, const NewFile& large, const NewFil
   if (absl::Status published = staged_large.Publish(); !published.ok()) {
     const absl::Status undone = old.has_value() ? WriteFileAtomically(files, small.path, *old)
                                                 : files.RemoveFile(small.path);
-    LOG_IF(ERROR, !undone.ok()) << "could not take back " << small.path << ": " << undone;
+    LOG_IF(ERROR, !undone.ok()) << (old.has_value() ? "could not restore the old "
+                                                    : "could not remove the new ")
+                                << small.path << ": " << undone;
     return published;
   }
   return files.SyncDirectory(FolderOf(large.path));

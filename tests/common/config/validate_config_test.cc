@@ -101,9 +101,17 @@ TEST(ValidateConfigTest, SeveralProblemsAreReportedAtOnce) {
               AllOf(HasSubstr("job.config has 3 problems:"),
                     HasSubstr("train_config.batch_size: expected at least 1, got 0"),
                     HasSubstr("model.classifier.num_channels: expected 1 (grey) or 3 (RGB), got 2"),
-                    HasSubstr(absl::StrCat("model.classifier.feature_extractor.type: expected \"",
-                                           absl::StrJoin(ClassifierTypeNames(), "\" or \""),
-                                           "\", got \"resnet\""))));
+                    HasSubstr(absl::StrCat(
+                        "model.classifier.feature_extractor.type: expected one of \"",
+                        absl::StrJoin(ClassifierTypeNames(), "\", \""), "\", got \"resnet\""))));
+}
+
+TEST(ValidateConfigTest, SuggestsTheTypeThatWasProbablyMeant) {
+  auto config = Good();
+  config.mutable_model()->mutable_classifier()->mutable_feature_extractor()->set_type(
+      "mobilenet_v3_larg");
+  EXPECT_THAT(Problems(config),
+              HasSubstr("got \"mobilenet_v3_larg\"; did you mean \"mobilenet_v3_large\"?"));
 }
 
 struct BadPatch {

@@ -329,8 +329,9 @@ TEST(FeaturePyramidTest, MnasFpnWarnsOfFieldsWithoutEffectAndRefusesOthers) {
               HasSubstr("a side of 352 pixels; make both sides of the image multiples of 64"));
   EXPECT_THAT(Problems(type, MnasFpnSettings(320, "", "max_level: 6 additional_layer_depth: 0")),
               HasSubstr("fpn.additional_layer_depth"));
-  EXPECT_THAT(Problems(type, MnasFpnSettings(320, "use_depthwise: true")),
-              HasSubstr("use_depthwise: expected false, for the cells are separable in any case"));
+  EXPECT_THAT(
+      Problems(type, MnasFpnSettings(320, "use_depthwise: true")),
+      HasSubstr("use_depthwise: expected false, because the cells are separable in any case"));
   EXPECT_THAT(Problems(type, MnasFpnSettings(320, "use_explicit_padding: true")),
               HasSubstr("use_explicit_padding: expected false for this type"));
 }
@@ -413,11 +414,12 @@ TEST(FeaturePyramidTest, RefusesExplicitPaddingWhereTensorflowDoes) {
 TEST(FeaturePyramidTest, MobiledetKeepsItsHyperparams) {
   EXPECT_THAT(Problems("ssd_mobiledet_cpu",
                        "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
-              HasSubstr("this backbone has hyperparams of its own"));
+              HasSubstr("this backbone has hyperparameters of its own"));
 }
 
 TEST(FeaturePyramidTest, InceptionNeedsTheConfigsHyperparams) {
-  const std::string problem = "true, for this backbone has no hyperparams of its own, got false";
+  const std::string problem =
+      "true, because this backbone has no hyperparameters of its own, got false";
   EXPECT_THAT(Problems("ssd_inception_v2", ""), HasSubstr(problem));
   EXPECT_THAT(Problems("ssd_inception_v2",
                        "feature_extractor { override_base_feature_extractor_hyperparams: true }"),
@@ -484,8 +486,8 @@ TEST(FeaturePyramidTest, RefusesFieldsOfOtherMaps) {
   EXPECT_THAT(Problems("ssd_mobilenet_v1_ppn", "feature_extractor { num_layers: 4 }"),
               HasSubstr("\"ssd_mobilenet_v1_ppn\" has here (6), got 4"));
   EXPECT_THAT(Problems("ssd_mobilenet_v1_ppn", "feature_extractor { use_depthwise: true }"),
-              HasSubstr("feature_extractor.use_depthwise: expected false, for the maps are max "
-                        "pools"));
+              HasSubstr("feature_extractor.use_depthwise: expected false, because the maps are "
+                        "max pools"));
   EXPECT_THAT(Problems("ssd_mobilenet_v1", "feature_extractor { use_depthwise: true }"),
               Not(HasSubstr("use_depthwise")));
 }
