@@ -77,7 +77,7 @@ class Device : public MemorySource {
 
   // Like CopyToDevice, but on the upload queue, and not before the compute queue has reached
   // `after` (null: without waiting). Operators that read `to` must be queued after a ComputeAfter
-  // with an event that was recorded behind the upload.
+  // with an event that was recorded after the upload.
   virtual void Upload(void* to, const void* from, int64_t bytes, DeviceEvent* after) = 0;
 
   // Queues a copy to the host on the copy queue, which starts once the compute queue has reached
@@ -86,7 +86,7 @@ class Device : public MemorySource {
   virtual void CopyToHost(void* to, const void* from, int64_t bytes, DeviceEvent* after) = 0;
 
   virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
-  // Each puts the event behind the work that is now in its queue. An event can be recorded again.
+  // Each records the event after the work that is now in its queue. An event can be recorded again.
   virtual void RecordCompute(DeviceEvent* event) = 0;
   virtual void RecordCopy(DeviceEvent* event) = 0;
   virtual void RecordUpload(DeviceEvent* event) = 0;

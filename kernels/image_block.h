@@ -33,7 +33,7 @@ int64_t AlignedImageBytes(int64_t bytes);
 int64_t MaxImageBytes(int64_t input_elements);
 // The bytes of a block that holds any `samples` images.
 int64_t ImageBlockBytes(int64_t samples, int64_t input_elements);
-// The bytes of the PackedImage structs; the pixels of the first image may begin behind them.
+// The bytes of the PackedImage structs; the pixels of the first image may begin after them.
 int64_t ImageHeaderBytes(int64_t samples);
 
 // Checks that SampleImages reads nothing outside of the block.

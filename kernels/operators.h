@@ -1,5 +1,5 @@
 // The fused operators a network is made of. A convolution reads its input through batch norm,
-// activation and skip ("apply on load") and computes the statistics that the batch norm behind it
+// activation and skip ("apply on load") and computes the statistics that the batch norm after it
 // needs, so a normalised activation is never stored. The backward pass mirrors this.
 //
 //   Forward pass of a layer    y = conv(value(x)); mean, variance = statistics(y). The input of the

@@ -30,29 +30,29 @@ forbid "protos import only protos" '^import "(common|kernels|ps_server|worker|te
 files common
 forbid "common may include only common and protos" "$(includes 'kernels|ps_server|worker|tests|scripts')" "${found[@]}"
 # Inside common, a folder may include only itself and the folders that are listed below.
-# room ROOM ALLOWED: checks common/ROOM, which may include the folders of common in the alternation ALLOWED (A|B|...).
-room() {
+# module MODULE ALLOWED: checks common/MODULE, which may include the folders of common in the alternation ALLOWED (A|B|...).
+module() {
   files "common/$1"
   forbid "common/$1 may include no other folders of common than ${2//|/, }" \
-    "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"common/($(other_rooms "$2|$1"))/" "${found[@]}"
+    "^[[:space:]]*#[[:space:]]*include[[:space:]]*\"common/($(other_modules "$2|$1"))/" "${found[@]}"
 }
-# other_rooms A|B|...: prints the folders of common that are not in the alternation, as another alternation.
-other_rooms() {
+# other_modules A|B|...: prints the folders of common that are not in the alternation, as another alternation.
+other_modules() {
   local all=(base config model checkpoint wire optimizer cluster trace cli) others=() name
   for name in "${all[@]}"; do
     [[ "|$1|" == *"|$name|"* ]] || others+=("$name")
   done
   (IFS='|'; echo "${others[*]}")
 }
-room base 'base'
-room config 'base'
-room model 'base|config'
-room checkpoint 'base|config|model'
-room wire 'base|config|model'
-room optimizer 'base|config|model|wire'
-room cluster 'base|wire'
-room trace 'base'
-room cli 'base|config|wire'
+module base 'base'
+module config 'base'
+module model 'base|config'
+module checkpoint 'base|config|model'
+module wire 'base|config|model'
+module optimizer 'base|config|model|wire'
+module cluster 'base|wire'
+module trace 'base'
+module cli 'base|config|wire'
 files kernels
 forbid "kernels may include only kernels and common" "$(includes 'protos|ps_server|worker|tests|scripts')" "${found[@]}"
 files ps_server

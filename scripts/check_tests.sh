@@ -11,16 +11,16 @@ violation() {
   echo "$1"
   violations=$((violations + 1))
 }
-rooms=(common kernels ps_server worker)
+folders=(common kernels ps_server worker)
 while read -r source; do
   [ -e "tests/${source%.*}_test.cc" ] || head -40 "$source" | grep -qE '^// (Tested by tests/|Not tested: .)' ||
     violation "$source: add tests/${source%.*}_test.cc, or a line '// Tested by tests/FILE.' that names its test"
-done < <(find "${rooms[@]}" -type f \( -name '*.cc' -o -name '*.cu' \) 2> /dev/null | sort)
+done < <(find "${folders[@]}" -type f \( -name '*.cc' -o -name '*.cu' \) 2> /dev/null | sort)
 while IFS=: read -r source line; do
   test=$(sed -nE 's|^// Tested by (tests/[A-Za-z0-9_/]+_test\.(cc\|py))\.$|\1|p' <<< "$line")
   [ -n "$test" ] || violation "$source: expected '// Tested by tests/FILE_test.cc.' or .py, got '$line'"
   [ -z "$test" ] || [ -e "$test" ] || violation "$source: there is no $test"
-done < <(grep -rE '^// Tested by' "${rooms[@]}" 2> /dev/null)
+done < <(grep -rE '^// Tested by' "${folders[@]}" 2> /dev/null)
 
 if [ $violations -gt 0 ]; then
   echo "tests: $violations violations"

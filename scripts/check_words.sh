@@ -19,20 +19,24 @@ retired() {
     violations=$((violations + $(wc -l <<< "$hits")))
   fi
 }
-rooms=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server python scripts tests worker)
+folders=(README.md SECURITY.md CONTRIBUTING.md CMakeLists.txt common deploy docs kernels protos ps_server python scripts tests worker)
 
-retired "say image" '[Pp]icture' "${rooms[@]}"
-retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace|Limiter[*&]? pace' "${rooms[@]}"
-retired "say connection preface" 'OpeningBytes|opening_bytes|opening bytes' "${rooms[@]}"
-retired "say MAC of a grant" 'GrantSeal|grant_seal' "${rooms[@]}"
-retired "say CancelBatch" 'TakeBatchBack' "${rooms[@]}"
-retired "say Problem" 'WhatIsWrong' "${rooms[@]}"
-retired "say warm start" 'FineTuning|LoadFineTune|[Ff]ine-tun' "${rooms[@]}"
-retired "say monitoring" '[Ww]atching' "${rooms[@]}"
-retired "the room has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${rooms[@]}"
+retired "say image" '[Pp]icture' "${folders[@]}"
+retired "say rate limiter" 'ArrivalPace|arrival_pace|arrival pace|Limiter[*&]? pace' "${folders[@]}"
+retired "say connection preface" 'OpeningBytes|opening_bytes|opening bytes' "${folders[@]}"
+retired "say MAC of a grant" 'GrantSeal|grant_seal' "${folders[@]}"
+retired "say CancelBatch" 'TakeBatchBack' "${folders[@]}"
+retired "say Problem" 'WhatIsWrong' "${folders[@]}"
+retired "say warm start" 'FineTuning|LoadFineTune|[Ff]ine-tun' "${folders[@]}"
+retired "say monitoring" '[Ww]atching' "${folders[@]}"
+retired "the module has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${folders[@]}"
 # A worker is the parent process, which has no number in the protocol: a worker_id belongs to a clone.
 retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server
-retired "begin with what it is, not with Of" '(//|#) Of ' "${rooms[@]}"
+retired "say module" '([^[:alnum:]_]|^)[Rr]ooms([^[:alnum:]_]|$)|([^[:alnum:]_]|^)(a|the|this|each|one|per|own) room (of|named|is|has|links)' \
+  "${folders[@]}"
+# "Behind" stays for what is hidden or late: a server behind a router, a clock that is behind.
+retired "say after" '[^k] [Bb]ehind (it|them|=|what)([^[:alnum:]]|$)' "${folders[@]}"
+retired "begin with what it is, not with Of" '(//|#) Of ' "${folders[@]}"
 # "Slot" means an optimizer's slot variable. These folders deal with replicas, so the word would be ambiguous there.
 retired "say replica" '([^_[:alnum:]]|^)[Ss]lots?([^_[:alnum:]]|$)' \
   ps_server/core ps_server/psctl worker/data worker/train

@@ -74,7 +74,7 @@ class ZeroShift {
 };
 
 // The instruction has a latency of three cycles and a throughput of one per cycle, so three
-// independent streams keep it busy. Shifting the first two streams over the bytes behind them joins
+// independent streams keep it busy. Shifting the first two streams over the bytes after them joins
 // the three results.
 template <size_t kStreamBytes>
 PUSHPULL_CRC_TARGET uint32_t UpdateInterleaved(uint32_t state, const unsigned char** data,

@@ -56,7 +56,7 @@ std::optional<int64_t> SafetensorsElementBytes(absl::string_view dtype);
 // negative dimension, a size that overflows, or a header above kMaxHeaderBytes.
 absl::StatusOr<std::string> EncodeSafetensorsHeader(SafetensorsHeader* header);
 
-// Parses `json`, a header without its length; data_bytes is the size of the file behind it.
+// Parses `json`, a header without its length; data_bytes is the size of the file after it.
 // DATA_LOSS: anything is wrong; the message has the reason and, where there is one, the tensor.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          int64_t data_bytes);

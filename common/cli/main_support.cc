@@ -83,8 +83,8 @@ bool IsOurSource(absl::string_view file) {
 
 // Returns the path of a source file within the project, for example "worker/worker_main.cc".
 std::string ProjectPath(absl::string_view file) {
-  for (absl::string_view room : {"/common/", "/worker/", "/ps_server/", "/scripts/"}) {
-    const size_t at = file.rfind(room);
+  for (absl::string_view folder : {"/common/", "/worker/", "/ps_server/", "/scripts/"}) {
+    const size_t at = file.rfind(folder);
     if (at != absl::string_view::npos) return std::string(file.substr(at + 1));
   }
   return std::string(file);
@@ -175,7 +175,7 @@ MainArguments InitMain(int argc, char** argv, const MainOptions& options) {
   result.check_config = absl::GetFlag(FLAGS_check_config);
   if (!options.takes_arguments && !result.arguments.empty()) {
     std::cerr << program_name << ": unexpected argument \"" << result.arguments[0]
-              << "\"; flags begin with -- and take their value behind =\n";
+              << "\"; flags begin with -- and take their value after =\n";
     std::exit(kExitUsage);
   }
   SetUpLogging(argv[0]);

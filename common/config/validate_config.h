@@ -1,6 +1,6 @@
 // Checks the values of a pipeline config before anything is started. Whatever a program does with a
-// config, it gets it from LoadValidConfig or ParseValidConfig; the code behind them relies on the
-// limits and does not check the fields again. Thread-safe functions.
+// config, it gets it from LoadValidConfig or ParseValidConfig. The code that uses the result relies
+// on the limits and does not check the fields again. Thread-safe functions.
 #ifndef PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 #define PUSHPULL_COMMON_CONFIG_VALIDATE_CONFIG_H_
 

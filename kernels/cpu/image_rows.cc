@@ -127,7 +127,7 @@ void RowResizer::MakeBlocks(int64_t row_elements) {
   taps_.high_shuffle.clear();
   const int64_t used = int64_t{1} * resize_.out_size * resize_.channels;
   for (int64_t first = 0; first < taps_.size && taps_.in_blocks; first += 4) {
-    // The elements behind the row take the bytes of its last element.
+    // The elements after the row take the bytes of its last element.
     const auto tap = [&](const std::vector<int32_t>& taps, int64_t i) {
       return taps[std::min(first + i, used - 1)];
     };

@@ -77,7 +77,7 @@ HWY_INLINE void StoreTiles(const WinogradTiling& tiling, Lanes lanes, int64_t wi
 
 // Transforms one panel of channels of all tiles of `images`: squares of pixels that are two apart,
 // the first of which begins with pixel (-top, -left). Number i goes to a block of rows that begins
-// i * position numbers behind `out`. What is read comes from memory or a shared cache, what is
+// i * position numbers after `out`. What is read comes from memory or a shared cache, what is
 // written goes there, and each vector of channels takes about 30 operations for 16 numbers.
 template <typename Transform, typename P>
 void TransformPanel(const WinogradTiling& tiling, const Shape& shape, int64_t top, int64_t left,

@@ -13,7 +13,7 @@ namespace pushpull::PUSHPULL_CUDA {
 
 namespace {
 
-// The bytes behind the plain operands that the input gradient needs, and the partial sums of the
+// The bytes after the plain operands that the input gradient needs, and the partial sums of the
 // bias gradient.
 template <typename T>
 int64_t InputGradientBytes(const Queue& queue, const ConvolutionShape& shape) {
@@ -59,7 +59,7 @@ void SeparateGradients(Queue* queue, const ConvolutionShape& shape, const Lazy<T
   CombineGradients(queue, sums);
 }
 
-// The plain operands come first. The memory behind them serves the forward pass, the three kernels
+// The plain operands come first. The memory after them serves the forward pass, the three kernels
 // of the backward pass, whose partial sums are combined in the end, or the one kernel that replaces
 // these, hence the maximum.
 template <typename T>

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kWalkThreads)
   }
 }
 
-// Writes the elements that a source forms, of channels that are no multiple of 8, with zeros behind
+// Writes the elements that a source forms, of channels that are no multiple of 8, with zeros after
 // those of each pixel. A thread writes eight neighbours, of which `row_vectors` make a pixel.
 template <typename T, typename Source>
 __global__ void __launch_bounds__(kWalkThreads)

@@ -54,7 +54,7 @@ struct RingTurn {
   int slot = 0, tile = 0;
   int ahead_row, ahead_chunk = 0;  // what is started next
 
-  // Starts a group of copies for one chunk, which is empty behind the last tile.
+  // Starts a group of copies for one chunk, which is empty after the last tile.
   __device__ __forceinline__ void Start(int chunks, int end_row, const Rows& rows,
                                         const RawRing& ring, int to) {
     if (ahead_row < end_row) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void MultiplyCopiedChunks(int chunks, const Rows& row
                                                      const Panel<T, kColumns, kPanelLayout>& panel,
                                                      unsigned char* tiles,
                                                      TileMath<T, kColumns>* math) {
-  // Starts a group of copies each, which is empty behind the last chunk.
+  // Starts a group of copies each, which is empty after the last chunk.
   const auto start_rows = [&](int chunk, int tile) {
     if (chunk < chunks) {
       rows.StartCopies(chunk * kChunk, reinterpret_cast<T*>(tiles + tile * Memory::kRowTileBytes));

@@ -285,7 +285,7 @@ class CudaDevice final : public Device {
   Queue queue_;
   cudaStream_t copies_ = nullptr;
   cudaStream_t uploads_ = nullptr;
-  cudaEvent_t zeroed_ = nullptr;  // behind the zeros of the last allocation
+  cudaEvent_t zeroed_ = nullptr;  // after the zeros of the last allocation
   const std::unique_ptr<ChoiceContext> libraries_;
   const std::unique_ptr<Operators<float>> float_operators_;
   const std::unique_ptr<Operators<Bfloat16>> bfloat16_operators_;

@@ -82,7 +82,7 @@ Plan GenericBackwardPlan(const Queue& queue, const ConvolutionShape& shape);
 // The layout of a tiled kernel's shared memory:
 //   forward:   float [values.pixels][kSlab]
 //   backward:  float [gradients.pixels][kSlab], then T [inputs.pixels][kSlab]
-// Behind it follow lines of kSlab floats: 2 (forward) or 6 (backward) of coefficients and 9 of
+// Lines of kSlab floats follow: 2 (forward) or 6 (backward) of coefficients and 9 of
 // weights. Then come the places of the staged pixels. At the end of a kernel the sums of all slots
 // overwrite the beginning.
 inline constexpr int kForwardLines = 2 + 9;

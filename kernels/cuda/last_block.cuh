@@ -15,7 +15,7 @@ namespace pushpull::PUSHPULL_CUDA {
 //
 // Why the memory is visible: the barrier puts the writes of a block's threads before thread 0's
 // fence, and a fence covers all writes that happened before it, whichever thread made them. The
-// atomic operation carries that to the last block, whose thread 0 has a fence behind it, and the
+// atomic operation carries that to the last block, whose thread 0 has a fence after it, and the
 // second barrier passes it on to the other threads. Which block is last differs from run to run,
 // but what it computes must not depend on that. The last block should read with __ldcg: what other
 // blocks wrote is in the L2 cache, never in the multiprocessor's own L1 cache.

@@ -257,8 +257,8 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
  private:
   // Never runs after OnDone, because OnDone waits for it in CallWatch::Remove. Once the answer has
-  // begun, the call has to be cancelled: a status would queue behind the chunk that the peer does
-  // not receive.
+  // begun, the call has to be cancelled: a status would have to wait for the chunk that the peer
+  // does not receive.
   void Expire() {
     if (once_->Claim() == nullptr) {
       context_->TryCancel();

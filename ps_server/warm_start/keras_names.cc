@@ -50,7 +50,7 @@ std::optional<std::string> Pair(absl::string_view leaf, const std::string& layer
   return Leaf(leaf, layer, absl::StrCat(layer, ending));
 }
 
-// Consumes `prefix` and a number behind it.
+// Consumes `prefix` and a number after it.
 bool ConsumeNumbered(absl::string_view* text, absl::string_view prefix, std::string* number) {
   absl::string_view rest = *text;
   if (!absl::ConsumePrefix(&rest, prefix)) return false;

@@ -29,7 +29,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadObjectGraph(absl::string_
     return damaged("has a wrong length");
   }
   const absl::string_view text = bytes.substr(stream.CurrentPosition());
-  // The length's checksum and the string lie one behind the other.
+  // The string follows the length's checksum.
   const absl::string_view rest = bytes.substr(stream.CurrentPosition() - sizeof(length_crc));
   const auto fixed_length = static_cast<uint32_t>(length);
   std::string checked(sizeof(fixed_length), '\0');

@@ -3,7 +3,7 @@
 //
 // clang-format off
 //   file     data blocks | metaindex block | index block | footer
-//   block    entries | restart offsets (uint32 each) | their number (uint32); behind the block
+//   block    entries | restart offsets (uint32 each) | their number (uint32); after the block
 //            follow one byte of compression (0: none) and the masked CRC32C of block and byte
 //   entry    varint shared | varint unshared | varint value size | unshared key bytes | value;
 //            the key is the first `shared` bytes of the previous key and the unshared bytes

@@ -27,6 +27,8 @@ if ! "$check" "$tree" > /dev/null; then
   failures=$((failures + 1))
 fi
 expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
+expect_caught docs/b.md 'Most rooms build into a library of their own.'
+expect_caught common/b.h '// An array with a guard behind it.'
 expect_caught common/wire/a.cc 'ArrivalPace pace;'
 expect_caught ps_server/transport/a.h 'bool MakeRoom(LogLimiter* pace);'
 expect_caught ps_server/runtime/b.cc 'LOG(INFO) << "fine-tuning " << report;'

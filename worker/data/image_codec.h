@@ -30,7 +30,7 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
 
 // Does the same, except that a JPEG stays encoded in image->jpeg, and image->pixels is empty. Its
-// header is read and checked, and gives the size; damage behind it is not noticed here.
+// header is read and checked, and gives the size; damage after it is not noticed here.
 absl::Status DecodeAllButJpeg(std::string bytes, absl::string_view name, Image* image);
 
 // Decodes an image that DecodeAllButJpeg left encoded; does nothing with another one. DATA_LOSS: it

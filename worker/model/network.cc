@@ -63,7 +63,7 @@ int64_t WorkspaceBytes(const NetworkSpec& spec, const FusedNetwork& fused,
   return bytes;
 }
 
-// The end of the variables of a layer and of all layers before it, with the padding behind them.
+// The end of the variables of a layer and of all layers before it, with the padding after them.
 std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
   std::vector<int64_t> ends;
   int64_t end = 0;

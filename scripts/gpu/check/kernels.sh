@@ -73,8 +73,8 @@ run_tests() {
   done
   wait "$started"
 }
-# share INDEX: runs the tests in the file names.INDEX. Where a test ends the process or hangs, it goes on behind that
-# test, which it notes in crashed.INDEX.
+# share INDEX: runs the tests in the file names.INDEX. If a test ends the process or hangs, notes it in crashed.INDEX and
+# goes on with the test after it.
 share() {
   local log=$logs/operators.$1.log names=$work/names.$1 code running
   : > "$log"

@@ -1,4 +1,4 @@
-// Memory for tests: tensors with guard values behind them, and workspaces of exactly the requested
+// Memory for tests: tensors with guard values after them, and workspaces of exactly the requested
 // size.
 #ifndef PUSHPULL_TESTS_KERNELS_CPU_GUARDED_H_
 #define PUSHPULL_TESTS_KERNELS_CPU_GUARDED_H_
@@ -24,7 +24,7 @@ std::vector<T> RandomValues(int64_t count, uint64_t stream, double scale = 1, do
 }
 
 // An output that is NaN before it is written, so that a missed element is noticed, with a guard
-// behind it.
+// after it.
 template <typename T>
 class Output {
  public:
@@ -46,7 +46,7 @@ class Output {
   int64_t count_;
 };
 
-// A workspace filled with NaN, aligned to 64 bytes, with a guard behind it.
+// A workspace filled with NaN, aligned to 64 bytes, with a guard after it.
 class GuardedWorkspace {
  public:
   explicit GuardedWorkspace(int64_t bytes)

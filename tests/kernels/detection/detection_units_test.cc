@@ -177,7 +177,7 @@ TEST(MatchAnchors, AForcedMatchMayTakeAnAnchorWithoutOverlap) {
   EXPECT_EQ(MatchAnchors(spec, anchors, boxes), (std::vector<int>{0, kUnmatched}));
 }
 
-// A box of weight 0 marks a place that the losses ignore. The real box behind it in the list has
+// A box of weight 0 marks a place that the losses ignore. The real box after it in the list has
 // the same best anchor and takes it. By threshold a box of weight 0 is matched like any other.
 TEST(MatchAnchors, ABoxOfWeightZeroForcesNoMatch) {
   ArgMaxMatcherSpec spec;

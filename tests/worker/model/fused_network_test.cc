@@ -178,7 +178,7 @@ TEST(FusedNetworkTest, ASumIsALayerOfItsOwnIfItsResidualHasOtherReaders) {
   const int both = builder.AddNode("both", op::Concat(), {sums[0], sums[1]});
   EXPECT_THAT(GathersOf(std::move(builder), both), ElementsAre("b_sum", "both"));
 
-  builder = MakeBuilder();  // a later convolution reads it, behind a dropout
+  builder = MakeBuilder();  // a later convolution reads it, after a dropout
   a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
   b = builder.AddNormalized({"b", a, 1, 1, 4, kRelu6}, plain);
   b = builder.AddNormalized({"c", b, 1, 1, 4}, plain);

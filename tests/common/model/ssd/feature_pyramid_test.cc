@@ -174,7 +174,7 @@ TEST(FeaturePyramidTest, KerasNetworksAreThoseOfTensorflow2) {
   EXPECT_EQ(MapSizes(keras), MapSizes(slim));
 }
 
-// The activation behind the sum of a unit, or "" if there is none.
+// The activation after the sum of a unit, or "" if there is none.
 std::string SumActivation(const std::string& type, const std::string& extractor) {
   const NetworkSpec network = BuildPyramid(type, Settings(64, extractor, "depth: 256"));
   for (const Node& node : network.nodes) {

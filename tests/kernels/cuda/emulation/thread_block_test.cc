@@ -117,9 +117,9 @@ __global__ void SymmetricWithoutBarrier(float* out) {
   shared[threadIdx.x] = 0.0f;
   __syncthreads();
   const unsigned before = (threadIdx.x + blockDim.x - 1) % blockDim.x;
-  const unsigned behind = (threadIdx.x + 1) % blockDim.x;
+  const unsigned after = (threadIdx.x + 1) % blockDim.x;
   shared[threadIdx.x] = 1.0f;
-  out[blockIdx.x * blockDim.x + threadIdx.x] = shared[before] + shared[behind];
+  out[blockIdx.x * blockDim.x + threadIdx.x] = shared[before] + shared[after];
 }
 
 TEST_F(ThreadBlock, AShuffledOrderFindsARaceThatTheFixedOnesMiss) {
