@@ -29,7 +29,7 @@ namespace pushpull {
 
 // The most samples of a batch on a device: CUDA's limit of gridDim.y, in which kernels have the
 // number of the sample.
-inline constexpr int64_t kMostDeviceSamples = 65535;
+inline constexpr int64_t kMaxDeviceSamples = 65535;
 
 // A marker in the work of a queue. Another queue or the host can wait until the work before it is
 // done.

@@ -32,6 +32,10 @@ retired "say monitoring" '[Ww]atching' "${folders[@]}"
 retired "the module has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${folders[@]}"
 # A worker is the parent process, which has no number in the protocol: a worker_id belongs to a clone.
 retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server
+retired "say monitoring" 'TlsFilesWatch|Monitor watcher' "${folders[@]}"
+retired "say blocked" '[^[:alnum:]][Bb]arred|IsBarred|CutAndBar' "${folders[@]}"
+retired "say training thread" '[Cc]ompute thread' "${folders[@]}"
+retired "say kMax or kMin" 'k(Most|Least|Fewest)[A-Z]' "${folders[@]}"
 retired "say module" '([^[:alnum:]_]|^)[Rr]ooms([^[:alnum:]_]|$)|([^[:alnum:]_]|^)(a|the|this|each|one|per|own) room (of|named|is|has|links)' \
   "${folders[@]}"
 # "Behind" stays for what is hidden or late: a server behind a router, a clock that is behind.

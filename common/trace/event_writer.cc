@@ -16,7 +16,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxNameAttempts = 1000;
-constexpr size_t kMostBufferedBytes = size_t{1} << 20;  // bounds memory: images are large
+constexpr size_t kMaxBufferedBytes = size_t{1} << 20;  // bounds memory: images are large
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -51,9 +51,9 @@ EventWriter::~EventWriter() {
 void EventWriter::Add(event::Event event) {
   event.set_wall_time(ToSeconds(options_.now()));
   absl::MutexLock lock(&mutex_);
-  if (closed_ || buffer_.size() >= kMostBufferedBytes) return;  // the latter after a failure only
+  if (closed_ || buffer_.size() >= kMaxBufferedBytes) return;  // the latter after a failure only
   AppendRecord(event.SerializeAsString(), &buffer_);
-  if (buffer_.size() >= kMostBufferedBytes) FlushLocked().IgnoreError();  // kept in status_
+  if (buffer_.size() >= kMaxBufferedBytes) FlushLocked().IgnoreError();  // kept in status_
 }
 
 void EventWriter::AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars) {

@@ -29,9 +29,9 @@ namespace {
 struct PhaseJob {
   // For each tap row that applies, in the band of dy: the output pixel that the first tap of the
   // first column belongs to.
-  const float* dy[kMostDepthwiseTaps];
-  const float* weights[kMostDepthwiseTaps];  // for each tap row, the first tap of the phase
-  float* dweights[kMostDepthwiseTaps];
+  const float* dy[kMaxDepthwiseTaps];
+  const float* weights[kMaxDepthwiseTaps];  // for each tap row, the first tap of the phase
+  float* dweights[kMaxDepthwiseTaps];
   int64_t tap;           // floats from one tap column of the phase to the next, in weights
   int64_t dweights_tap;  // the same in dweights
   const float* x;        // in the row of x: the first column of the phase

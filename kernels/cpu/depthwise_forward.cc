@@ -26,7 +26,7 @@ namespace {
 template <typename T>
 struct RowJob {
   // For each tap row that applies, in the band: the first tap of the first output pixel.
-  const float* x[kMostDepthwiseTaps];
+  const float* x[kMaxDepthwiseTaps];
   int64_t x_next;  // floats from the taps of one output pixel to those of the next
   int64_t slab;
   const float* weights;  // those of the first tap row that applies

@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-inline constexpr int kMostDepthwiseTaps = 7;  // the largest kernel
+inline constexpr int kMaxDepthwiseTaps = 7;  // the largest kernel
 
 struct DepthwiseTiling {
   explicit DepthwiseTiling(const ConvolutionShape& shape);
@@ -31,8 +31,8 @@ struct DepthwiseTiling {
 };
 
 // Calls f.operator()<rows, columns>(), which turns the number of taps that apply into compile-time
-// constants. 0 <= rows <= kMostDepthwiseTaps, 1 <= columns <= kMostDepthwiseTaps.
-template <int kRows = kMostDepthwiseTaps, int kColumns = kMostDepthwiseTaps, typename F>
+// constants. 0 <= rows <= kMaxDepthwiseTaps, 1 <= columns <= kMaxDepthwiseTaps.
+template <int kRows = kMaxDepthwiseTaps, int kColumns = kMaxDepthwiseTaps, typename F>
 inline void WithTaps(int rows, int columns, F f) {
   if constexpr (kRows > 0) {
     if (rows < kRows) return WithTaps<kRows - 1, kColumns>(rows, columns, f);

@@ -24,7 +24,7 @@ namespace {
 void CheckDepthwise(const ConvolutionShape& shape) {
   CheckConvolution(shape);
   CHECK_EQ(shape.in.c, shape.out_channels);
-  CHECK_LE(shape.kernel, kMostDepthwiseTaps);
+  CHECK_LE(shape.kernel, kMaxDepthwiseTaps);
 }
 
 template <typename P>

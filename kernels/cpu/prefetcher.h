@@ -20,7 +20,7 @@ class Prefetcher {
     int64_t bytes;
   };
 
-  // Adds `count` numbers. Of more than kMostPieces pieces the rest is left out, which costs time
+  // Adds `count` numbers. Of more than kMaxPieces pieces the rest is left out, which costs time
   // but nothing else.
   template <typename T>
   void Add(const T* numbers, int64_t count) {
@@ -49,13 +49,13 @@ class Prefetcher {
   }
 
   // The tensors that a product of rows is made of: two for the gradient, two for the value.
-  static constexpr size_t kMostPieces = 4;
+  static constexpr size_t kMaxPieces = 4;
   // About as many lines as a core of today can wait for at once.
   static constexpr int kLinesPerStep = 32;
   static constexpr int64_t kLineBytes = 64;
 
  private:
-  std::array<Piece, kMostPieces> pieces_;  // those in [first_, end_) are set
+  std::array<Piece, kMaxPieces> pieces_;  // those in [first_, end_) are set
   size_t first_ = 0;
   size_t end_ = 0;
 };

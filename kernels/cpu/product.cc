@@ -12,12 +12,12 @@ namespace {
 constexpr int64_t kCacheNumbers = 64
                                   << 10;  // a block of floats: half of a 512 KiB second-level cache
 constexpr int64_t kPanelRows = 384;       // the rows of a block with kByPanels
-constexpr int64_t kMostTasks = 64;        // of Run; more would only add overhead
+constexpr int64_t kMaxTasks = 64;         // of Run; more would only add overhead
 // About the rows of a block with kBySlices. One slice of such a block and its results for 288
 // channels fill half of a second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 192;
 constexpr int64_t kSlicePanels = 24;
-constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+constexpr int64_t kMaxSliceChannels = 16 * kSlicePanels + 8;
 
 // The rows of a block with kBySlices: such that all blocks are nearly equal and two or four threads
 // get equally many.
@@ -64,7 +64,7 @@ int64_t Product<P>::RowsOf(int64_t block) const {
 
 template <typename P>
 int64_t Product<P>::ScratchNumbers(int threads) const {
-  if (cut_ == Cut::kBySlices) return threads * block_rows_ * kMostSliceChannels;
+  if (cut_ == Cut::kBySlices) return threads * block_rows_ * kMaxSliceChannels;
   return inner_.padded() * (cut_ == Cut::kByBlocks ? threads * block_rows_ : EvenRows<P>(rows_));
 }
 
@@ -85,12 +85,12 @@ void Product<P>::Run(const RowSource<P>& a, const WeightOperand& b, const TileFi
   PackWeights(b, pool);
   if (cut_ == Cut::kBySlices) {
     pool->ParallelFor(blocks(), [&](int64_t block, int thread) {
-      P* slice = scratch + thread * block_rows_ * kMostSliceChannels;
+      P* slice = scratch + thread * block_rows_ * kMaxSliceChannels;
       MultiplySlices(a, block, thread, finisher, slice);
     });
     return;
   }
-  const int64_t per_task = (blocks() + kMostTasks - 1) / kMostTasks;
+  const int64_t per_task = (blocks() + kMaxTasks - 1) / kMaxTasks;
   pool->ParallelFor((blocks() + per_task - 1) / per_task, [&](int64_t task, int thread) {
     P* packed = scratch + thread * block_rows_ * inner_.padded();
     const int64_t end = std::min(blocks(), (task + 1) * per_task);

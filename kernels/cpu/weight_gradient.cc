@@ -11,15 +11,15 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMostPartitions = 16;
+constexpr int64_t kMaxPartitions = 16;
 constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
-constexpr int64_t kFewestPartitions = 4;
+constexpr int64_t kMinPartitions = 4;
 // The rows of a block and the panels of a slice with kBySlices. The block's rows of one panel of
 // floats take 24 KiB, half of a first-level cache, and its slice takes 200 KiB, a fifth of a
 // second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 384;
 constexpr int64_t kSlicePanels = 8;
-constexpr int64_t kMostSliceChannels = 16 * kSlicePanels + 8;
+constexpr int64_t kMaxSliceChannels = 16 * kSlicePanels + 8;
 
 // Returns memory for the packed rows as MultiplyTransposed wants them.
 template <typename P>
@@ -60,7 +60,7 @@ WeightGradient<P>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cu
                                   int64_t block_rows, int threads, Arena* arena)
     : rows_(rows), inner_(inner), outer_(ResultPanels(outer)), block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
-  const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMostSliceChannels
+  const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMaxSliceChannels
                                                   : EvenRows<P>(packed_rows) * inner_.padded();
   const int64_t dy_numbers = EvenRows<P>(packed_rows) * outer_.padded();
   packed_x_ = arena->Numbers<P>(x_numbers);
@@ -69,7 +69,7 @@ WeightGradient<P>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cu
   paired_dy_ = PairedRows(packed_dy_, dy_numbers, arena);
   if (cut == Cut::kByBlocks) partial_ = arena->Floats(partitions() * inner * outer_.padded());
   if (cut == Cut::kBySlices) {
-    partial_ = arena->Floats(threads * kMostSliceChannels * outer_.padded());
+    partial_ = arena->Floats(threads * kMaxSliceChannels * outer_.padded());
   }
 }
 
@@ -77,7 +77,7 @@ template <typename P>
 int64_t WeightGradient<P>::partitions() const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t fit = kPartialFloats / (inner_.channels() * outer_.padded());
-  return std::min(blocks, std::clamp(fit, kFewestPartitions, kMostPartitions));
+  return std::min(blocks, std::clamp(fit, kMinPartitions, kMaxPartitions));
 }
 
 template <typename P>
@@ -153,8 +153,8 @@ template <typename P>
 void WeightGradient<P>::SliceTask(const RowSource<P>& x, const PanelRange& range, int thread,
                                   float* dweights) const {
   const int64_t start = inner_[range.begin].start, ldc = outer_.padded();
-  const int64_t x_offset = thread * kSliceRows * kMostSliceChannels;
-  float* sum = partial_ + thread * kMostSliceChannels * ldc;
+  const int64_t x_offset = thread * kSliceRows * kMaxSliceChannels;
+  float* sum = partial_ + thread * kMaxSliceChannels * ldc;
   for (int64_t first = 0; first < rows_; first += kSliceRows) {
     const int64_t rows = std::min(kSliceRows, rows_ - first);
     PackBoth(x, range, first, rows, kSliceRows, 0, packed_x_ + x_offset, paired_x_ + x_offset);

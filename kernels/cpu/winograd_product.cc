@@ -145,7 +145,7 @@ namespace {
 // and a chunk of transformed weights takes 256 KiB of a second-level cache of 1 MiB.
 constexpr int64_t kBlockTiles = 200;
 constexpr int64_t kChunkPanels = 8;
-constexpr int64_t kMostChunkChannels = 16 * kChunkPanels + 8;
+constexpr int64_t kMaxChunkChannels = 16 * kChunkPanels + 8;
 
 }  // namespace
 
@@ -157,7 +157,7 @@ WinogradProduct<P>::WinogradProduct(const WinogradTiling& tiling, int threads, A
       outer_(ResultPanels(tiling.result.c)),
       transformed_(arena->Numbers<P>(kWinogradPositions * tiling_.all_tiles() * inner_.padded())),
       packed_size_(9 * inner_.channels() * kMaxPanelWidth),
-      weights_size_(kWinogradPositions * kMostChunkChannels * kMaxPanelWidth),
+      weights_size_(kWinogradPositions * kMaxChunkChannels * kMaxPanelWidth),
       products_size_(kWinogradPositions * images_ * tiling.tiles() * kMaxPanelWidth),
       pixels_size_(block_rows() * kMaxPanelWidth),
       packed_(arena->Floats(threads * packed_size_)),

@@ -5,15 +5,15 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMostTiles = 256;
-constexpr int64_t kFewestChannels = 64;
-constexpr int64_t kFewestTerms = 24;
+constexpr int64_t kMaxTiles = 256;
+constexpr int64_t kMinChannels = 64;
+constexpr int64_t kMinTerms = 24;
 
 // Whether the tiles fit, and need at most two thirds of the multiplications of the direct sum.
 bool Pays(const WinogradTiling& tiling) {
   const int64_t direct = 9 * tiling.result.h * tiling.result.w;
   const int64_t minimal = kWinogradPositions * tiling.tiles();
-  return tiling.tiles() <= kMostTiles && 2 * direct >= 3 * minimal;
+  return tiling.tiles() <= kMaxTiles && 2 * direct >= 3 * minimal;
 }
 
 }  // namespace
@@ -27,13 +27,13 @@ WinogradTiling BackwardTiling(const ConvolutionShape& shape) {
 }
 
 bool WinogradPays(const ConvolutionShape& shape) {
-  return shape.kernel == 3 && shape.stride == 1 && shape.in.c >= kFewestChannels &&
-         shape.out_channels >= kFewestChannels && Pays(ForwardTiling(shape)) &&
+  return shape.kernel == 3 && shape.stride == 1 && shape.in.c >= kMinChannels &&
+         shape.out_channels >= kMinChannels && Pays(ForwardTiling(shape)) &&
          Pays(BackwardTiling(shape));
 }
 
 bool WinogradWeightGradientPays(const ConvolutionShape& shape) {
-  return WinogradPays(shape) && ForwardTiling(shape).all_tiles() >= kFewestTerms;
+  return WinogradPays(shape) && ForwardTiling(shape).all_tiles() >= kMinTerms;
 }
 
 }  // namespace pushpull

@@ -136,12 +136,12 @@ namespace {
 // tiles. Then the transformed dy is large and may not stay in the last-level cache, so it is read
 // less often, once for several panels. At least 8 slices keep several threads busy.
 constexpr int64_t kTilesPerPanel = 160;
-constexpr int64_t kMostSlicePanels = 8;
-constexpr int64_t kFewestSlices = 8;
+constexpr int64_t kMaxSlicePanels = 8;
+constexpr int64_t kMinSlices = 8;
 int64_t SlicesOf(const WinogradTiling& tiling, const Panels& inner) {
   const int64_t panels =
-      std::clamp<int64_t>(tiling.all_tiles() / kTilesPerPanel, 1, kMostSlicePanels);
-  const int64_t slices = std::max(kFewestSlices, (inner.count() + panels - 1) / panels);
+      std::clamp<int64_t>(tiling.all_tiles() / kTilesPerPanel, 1, kMaxSlicePanels);
+  const int64_t slices = std::max(kMinSlices, (inner.count() + panels - 1) / panels);
   return std::min(slices, inner.count());
 }
 // The channels of the largest slice at most: 16 per panel, but 24 in one of them.

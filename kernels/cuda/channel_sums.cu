@@ -113,10 +113,10 @@ NormGradientWork WorkOf(const NormGradientSums& sums) {
 
 // Takes more lanes for more parts, so that a lane adds about four.
 PlainWork WorkOf(const PlainSums& sums) {
-  constexpr int kMostLanes = 32, kPartsPerLane = 4;
+  constexpr int kMaxLanes = 32, kPartsPerLane = 4;
   if (sums.num_parts == 0) return {};
   int lanes_log2 = 0;
-  while (1 << lanes_log2 < kMostLanes && (kPartsPerLane << lanes_log2) < sums.num_parts) {
+  while (1 << lanes_log2 < kMaxLanes && (kPartsPerLane << lanes_log2) < sums.num_parts) {
     ++lanes_log2;
   }
   const int columns_log2 = kThreadsLog2 - lanes_log2;

@@ -114,7 +114,7 @@ class CudaOperators final : public Operators<T> {
   void SampleImages(const ImageInput& input, int64_t samples, const void* block,
                     T* images) override {
     CHECK(input.channels == 1 || input.channels == 3) << input.channels;
-    CHECK_LE(samples, kMostDeviceSamples);
+    CHECK_LE(samples, kMaxDeviceSamples);
     PUSHPULL_CUDA::SampleImages(queue_, input, samples, block, images);
   }
   void Zero(int64_t size, float* out) override { PUSHPULL_CUDA::Zero(queue_, size, out); }

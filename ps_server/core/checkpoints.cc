@@ -12,7 +12,7 @@ namespace pushpull {
 namespace {
 
 constexpr uint32_t kMaxLastFailures = 3;
-constexpr uint32_t kMostOvertaken = 3;
+constexpr uint32_t kMaxOvertaken = 3;
 constexpr absl::Duration kPause = absl::Seconds(1);  // after the first failure
 
 }  // namespace
@@ -116,7 +116,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
 Followup Checkpoints::OnCallFailed(const absl::Status& status, bool gone) {
   // The steps were faster than the call. The checkpoint is still due, so it begins again with a
   // newer version.
-  if (gone && step_ != job_.version && ++overtaken_in_a_row_ <= kMostOvertaken) {
+  if (gone && step_ != job_.version && ++overtaken_in_a_row_ <= kMaxOvertaken) {
     Abandon();
     return followup::None{};
   }

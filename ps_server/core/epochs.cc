@@ -20,8 +20,8 @@ absl::Duration EpochPace::NextPause(absl::Duration now) {
   serving_since_.reset();
   in_a_row_ = held ? 1 : in_a_row_ + 1;
   if (in_a_row_ < 3) return absl::ZeroDuration();
-  constexpr int kMostDoublings = 30;
-  const int doublings = std::min(in_a_row_ - 3, kMostDoublings);
+  constexpr int kMaxDoublings = 30;
+  const int doublings = std::min(in_a_row_ - 3, kMaxDoublings);
   return std::min(options_.first_pause * (1 << doublings), options_.last_pause);
 }
 

@@ -15,8 +15,8 @@ namespace {
 
 // Weight of the newest step in a clone's speed.
 constexpr double kNewest = 0.3;
-constexpr double kLeastSpeed = 1e-6;
-constexpr double kMostSpeed = 1e12;
+constexpr double kMinSpeed = 1e-6;
+constexpr double kMaxSpeed = 1e12;
 
 }  // namespace
 
@@ -120,7 +120,7 @@ void Scaling::NoteApplied(const StepRound& round) {
     if (done.samples == 0) continue;
     // A clone says how long it took, so any number may come.
     const double speed =
-        std::clamp(static_cast<double>(done.samples) / done.seconds, kLeastSpeed, kMostSpeed);
+        std::clamp(static_cast<double>(done.samples) / done.seconds, kMinSpeed, kMaxSpeed);
     const auto [known, is_new] = speeds_.try_emplace(worker, speed);
     if (!is_new) known->second += kNewest * (speed - known->second);
   }

@@ -229,7 +229,7 @@ void ConnectionGate::DeliverWaiting() {
   absl::flat_hash_set<std::string> stopped;  // hosts whose remaining connections keep waiting
   for (const int duplicate : std::exchange(waiting_, {})) {
     Newcomer& newcomer = newcomers_.at(duplicate);
-    const bool open = !stopped.contains(newcomer.host) && !table_->IsBarred(newcomer.host);
+    const bool open = !stopped.contains(newcomer.host) && !table_->IsBlocked(newcomer.host);
     if (open && UnreadBytes(newcomer.fd) > MaxGreetingBytes(preface_)) {
       newcomer.phase = Phase::kTarpit;
       newcomer.deadline = std::min(newcomer.deadline, now + tarpit_);

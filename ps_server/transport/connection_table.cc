@@ -140,7 +140,7 @@ void ConnectionTable::Remove(int fd) {
     if (it == entries_.end()) return;
     const Entry& entry = it->second;
     if (!entry.cut) {
-      if (WasUseless(fd, entry)) BarHostOf(entry, clock_->Now());
+      if (WasUseless(fd, entry)) BlockHostOf(entry, clock_->Now());
       Forget(entry);
     }
     entries_.erase(it);
@@ -155,10 +155,10 @@ bool ConnectionTable::WasUseless(int fd, const Entry& entry) const {
          static_cast<double>(BytesRead(fd)) > max_greeting_bytes_ + forgiven;
 }
 
-bool ConnectionTable::IsBarred(absl::string_view host) const {
+bool ConnectionTable::IsBlocked(absl::string_view host) const {
   absl::MutexLock lock(&mutex_);
-  const auto bar = bars_.find(host);
-  return bar != bars_.end() && clock_->Now() < bar->second.until;
+  const auto block = blocks_.find(host);
+  return block != blocks_.end() && clock_->Now() < block->second.until;
 }
 
 std::shared_ptr<ConnectionAccount> ConnectionTable::Find(absl::string_view grpc_peer) const {
@@ -181,16 +181,16 @@ void ConnectionTable::Cut(int fd, Entry* entry, absl::Duration now, absl::string
   }
 }
 
-void ConnectionTable::BarHostOf(const Entry& entry, absl::Duration now) {
+void ConnectionTable::BlockHostOf(const Entry& entry, absl::Duration now) {
   if (entry.peer.key.empty()) return;
-  const auto [it, first] = bars_.try_emplace(entry.peer.host);
-  Bar& bar = it->second;
-  bar.length = first ? limits_.barred : std::min(2 * bar.length, limits_.barred_at_most);
-  bar.until = now + bar.length;
+  const auto [it, first] = blocks_.try_emplace(entry.peer.host);
+  Block& block = it->second;
+  block.length = first ? limits_.block_time : std::min(2 * block.length, limits_.max_block_time);
+  block.until = now + block.length;
 }
 
-void ConnectionTable::CutAndBar(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
-  BarHostOf(*entry, now);
+void ConnectionTable::CutAndBlock(int fd, Entry* entry, absl::Duration now, absl::string_view why) {
+  BlockHostOf(*entry, now);
   Cut(fd, entry, now, why);
 }
 
@@ -248,13 +248,14 @@ void ConnectionTable::Sweep() {
     if (entry.cut || !entry.handed_over) continue;
     const std::string why = Examine(fd, now, &entry);
     if (!why.empty()) {
-      CutAndBar(fd, &entry, now, why);
+      CutAndBlock(fd, &entry, now, why);
     } else {
       undelivered_bytes_ += entry.undelivered_bytes;
     }
   }
   last_sweep_ = now;
-  absl::erase_if(bars_, [now](const auto& bar) { return bar.second.until + kForgiven <= now; });
+  absl::erase_if(blocks_,
+                 [now](const auto& block) { return block.second.until + kForgiven <= now; });
   if (undelivered_bytes_ > limits_.max_total_undelivered_bytes) CutLargest(now);
 }
 
@@ -269,11 +270,11 @@ void ConnectionTable::CutLargest(absl::Duration now) {
   for (const auto& [bytes, fd] : stuck) {
     if (undelivered_bytes_ <= limits_.max_total_undelivered_bytes) return;
     undelivered_bytes_ -= bytes;
-    CutAndBar(fd, &entries_[fd], now,
-              absl::StrCat("it sent ", bytes,
-                           " bytes without a complete message, and all connections hold "
-                           "more than ",
-                           limits_.max_total_undelivered_bytes));
+    CutAndBlock(fd, &entries_[fd], now,
+                absl::StrCat("it sent ", bytes,
+                             " bytes without a complete message, and all connections hold "
+                             "more than ",
+                             limits_.max_total_undelivered_bytes));
   }
 }
 

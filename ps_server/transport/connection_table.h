@@ -76,7 +76,7 @@ class ConnectionTable {
   void Remove(int fd);
   // Whether `host` is blocked: one of its connections broke a limit recently, and new ones have to
   // wait.
-  bool IsBarred(absl::string_view host) const;
+  bool IsBlocked(absl::string_view host) const;
   // The account of the connection that grpc::ServerContext::peer() names; never null. For unix
   // sockets, whose bytes are not counted, and for unknown peers it is an account that nobody reads.
   std::shared_ptr<ConnectionAccount> Find(absl::string_view grpc_peer) const;
@@ -117,7 +117,7 @@ class ConnectionTable {
   };
 
   // How long a host is blocked.
-  struct Bar {
+  struct Block {
     absl::Duration until;  // steady time
     absl::Duration length;
   };
@@ -131,9 +131,9 @@ class ConnectionTable {
   void CutLargest(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Cut(int fd, Entry* entry, absl::Duration now, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BarHostOf(const Entry& entry, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BlockHostOf(const Entry& entry, absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cuts a connection that broke a limit and blocks its host.
-  void CutAndBar(int fd, Entry* entry, absl::Duration now, absl::string_view why)
+  void CutAndBlock(int fd, Entry* entry, absl::Duration now, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Stops counting the entry. Its descriptor stays open until Remove.
   void Forget(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -153,7 +153,7 @@ class ConnectionTable {
   absl::flat_hash_map<std::string, std::shared_ptr<ConnectionAccount>> accounts_
       ABSL_GUARDED_BY(mutex_);  // by PeerAddress::key
   absl::flat_hash_map<std::string, Host> hosts_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Bar> bars_ ABSL_GUARDED_BY(mutex_);  // by host
+  absl::flat_hash_map<std::string, Block> blocks_ ABSL_GUARDED_BY(mutex_);  // by host
   int live_ ABSL_GUARDED_BY(mutex_) = 0;  // connections that are not cut
   absl::Duration last_sweep_ ABSL_GUARDED_BY(mutex_);
   int64_t undelivered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

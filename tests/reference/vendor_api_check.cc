@@ -99,7 +99,7 @@ static_assert(cudnn::kWinograd == CUDNN_NUMERICAL_NOTE_WINOGRAD);
 static_assert(cudnn::kWinogradTile4 == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4);
 static_assert(cudnn::kWinogradTile6 == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6);
 static_assert(cudnn::kWinogradTile13 == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
-static_assert(cudnn::kMostNumericalNotes >= CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+static_assert(cudnn::kMaxNumericalNotes >= CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
 
 static_assert(cublaslt::kSuccess == CUBLAS_STATUS_SUCCESS);
 static_assert(cublaslt::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);

@@ -27,6 +27,10 @@ if ! "$check" "$tree" > /dev/null; then
   failures=$((failures + 1))
 fi
 expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
+expect_caught ps_server/transport/a.h 'bool IsBarred();'
+expect_caught ps_server/monitoring/a.cc 'Monitor watcher_;'
+expect_caught worker/client/a.h '// Called by the compute thread.'
+expect_caught kernels/cpu/a.cc 'constexpr int kMostTiles = 256;'
 expect_caught docs/b.md 'Most rooms build into a library of their own.'
 expect_caught common/b.h '// An array with a guard behind it.'
 expect_caught common/wire/a.cc 'ArrivalPace pace;'

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kPartElements = (512 << 10) / sizeof(float);
 // The first part also has the names, and gRPC limits the size of the whole message. At least this
 // many elements are in it all the same.
-constexpr int64_t kLeastElements = 1024;
+constexpr int64_t kMinElements = 1024;
 // How often parts are sent again because they arrived damaged, or because the server has lost them.
 constexpr int kMaxRestarts = 10;
 constexpr absl::Duration kGetJobTimeout = absl::Seconds(20);  // of one attempt
@@ -89,7 +89,7 @@ ps::DeclareRequest Part(const VariableLayout& layout, const ValueSequence& value
       *request.add_variables() = std::move(entry);
     }
     const int64_t names = static_cast<int64_t>(request.ByteSizeLong() / sizeof(float));
-    most = std::max(most - names, kLeastElements);
+    most = std::max(most - names, kMinElements);
   }
   request.set_first_element(first);
   request.set_values(values.Bytes(first, std::min(most, values.size() - first)));

@@ -36,7 +36,7 @@ struct GradientPusherOptions {
 };
 
 // Handles one contribution at a time: call Start, then Advance any number of times, then either
-// Commit and Await, or Abandon. Thread rule: one thread, the compute thread, makes all calls,
+// Commit and Await, or Abandon. Thread rule: one thread, the training thread, makes all calls,
 // except that Advance may be called from any thread between Start and Commit or Abandon. The object
 // has a second thread that sends.
 class GradientPusher {
@@ -112,9 +112,9 @@ class GradientPusher {
   std::shared_ptr<char[]> encoded_;
   std::vector<std::vector<int64_t>> encoded_at_;  // by shard and chunk: where it lies in encoded_
   // Null if the codec does not need it. Used by the sending thread while it has a contribution, and
-  // by the compute thread in between.
+  // by the training thread in between.
   std::unique_ptr<ErrorFeedback> feedback_;
-  bool repeated_ = false;  // Repeat was called since Start; used by the compute thread
+  bool repeated_ = false;  // Repeat was called since Start; used by the training thread
 
   mutable absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

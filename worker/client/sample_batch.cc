@@ -19,7 +19,7 @@ BatchPart SampledPart(const PushpullSampling& sampling) {
 // Returns the options of a sampler, or nullopt if a number is out of its range.
 std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t position,
                                       uint32_t replica) {
-  constexpr double kMostPositions = 9e18;  // Sampler counts in int64_t
+  constexpr double kMaxPositions = 9e18;  // Sampler counts in int64_t
   if (from.num_examples < 1 || from.num_examples > int64_t{1} << 62) return std::nullopt;
   if (from.num_replicas < 1 || from.batch_size < 1) return std::nullopt;
   if (from.sync != 0 && from.samples > 0) {
@@ -31,7 +31,7 @@ std::optional<SamplerOptions> Convert(const PushpullSampling& from, uint64_t pos
   }
   const double batches =
       (static_cast<double>(position) + 1.0) * (from.sync != 0 ? 1.0 : from.num_replicas);
-  if (batches * static_cast<double>(from.batch_size) > kMostPositions) return std::nullopt;
+  if (batches * static_cast<double>(from.batch_size) > kMaxPositions) return std::nullopt;
   SamplerOptions to;
   to.mode = from.sync != 0 ? SamplerOptions::Mode::kSync : SamplerOptions::Mode::kAsync;
   to.seed = from.seed;

@@ -29,7 +29,7 @@ struct DeviceRunnerOptions {
 };
 
 // Builds a runner. `device` must outlive it and be used only by the thread that calls the runner.
-// Errors as Network::Create; INVALID_ARGUMENT: a batch has more samples than kMostDeviceSamples;
+// Errors as Network::Create; INVALID_ARGUMENT: a batch has more samples than kMaxDeviceSamples;
 // RESOURCE_EXHAUSTED: the message says how much memory is needed, how much is free, and which batch
 // size would fit; see also MemoryMayBecomeFree. After the first error of the device, all calls of
 // the runner return it.

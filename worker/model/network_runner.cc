@@ -50,11 +50,11 @@ absl::StatusOr<Precision> ParsePrecision(absl::string_view name) {
 }
 
 absl::Status CheckBatch(const RunnerOptions& options) {
-  if (options.max_batch <= kMostDeviceSamples) return absl::OkStatus();
+  if (options.max_batch <= kMaxDeviceSamples) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: a batch of one process has up to %d samples, expected at most %d; lower it%s",
       options.training ? "train_config.batch_size" : "eval_config.batch_size", options.max_batch,
-      kMostDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
+      kMaxDeviceSamples, options.training ? " or, in synchronous mode, use more clones" : ""));
 }
 
 ImageInput ImageInputOf(const NetworkSpec& spec) {

@@ -40,7 +40,7 @@ struct RunnerOptions {
   bool packed_images = false;
 };
 
-// INVALID_ARGUMENT: the largest batch has more samples than kMostDeviceSamples. That is the limit
+// INVALID_ARGUMENT: the largest batch has more samples than kMaxDeviceSamples. That is the limit
 // of a GPU. On a CPU so many samples need more memory than machines have, and the plan of its use
 // takes longer the more they are.
 absl::Status CheckBatch(const RunnerOptions& options);

@@ -11,7 +11,7 @@ namespace pushpull {
 namespace {
 
 // Bounds the memory that graphs take; few batch sizes occur in practice.
-constexpr size_t kMostRecordings = 8;
+constexpr size_t kMaxRecordings = 8;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void StepPieces<T>::Forget() {
 template <typename T>
 void StepPieces<T>::Begin(const typename Network<T>::Step& step) {
   const int64_t samples = step.batch.samples;
-  if (recordings_.size() >= kMostRecordings && !recordings_.contains(samples)) Forget();
+  if (recordings_.size() >= kMaxRecordings && !recordings_.contains(samples)) Forget();
   current_ = &recordings_[samples];
   next_forward_ = 0;
   next_backward_ = 0;

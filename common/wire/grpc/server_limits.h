@@ -64,10 +64,10 @@ struct ServerLimits {
   // How long new connections from a host are blocked, before gRPC gets them, after one of its
   // connections was cut for undelivered bytes or cancelled calls, or ended after sending more than
   // MaxGreetingBytes but no message. Existing connections stay, and unix sockets are never blocked.
-  // The time doubles with each further offence, up to `barred_at_most`, which is short because
+  // The time doubles with each further offence, up to `max_block_time`, which is short because
   // honest clones may be waiting at the same address.
-  absl::Duration barred = absl::Milliseconds(500);
-  absl::Duration barred_at_most = absl::Seconds(2);
+  absl::Duration block_time = absl::Milliseconds(500);
+  absl::Duration max_block_time = absl::Seconds(2);
   // Calls that a peer may cancel on one connection: a burst, and per second in the long run.
   int max_cancelled_calls = 200;
   double max_cancelled_calls_per_second = 4.0;

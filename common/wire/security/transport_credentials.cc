@@ -20,7 +20,7 @@
 #include "common/wire/security/access_processor.h"
 #include "common/wire/security/certificate.h"
 #include "common/wire/security/tls_files.h"
-#include "common/wire/security/tls_files_watch.h"
+#include "common/wire/security/tls_files_monitor.h"
 
 namespace pushpull {
 namespace {
@@ -110,7 +110,7 @@ class MutualTls final : public TransportCredentials {
       : identity_(own.identity),
         provider_(std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.cert,
                                                                         files.ca, kRefreshSeconds)),
-        watch_(files, own) {}
+        monitor_(files, own) {}
 
   const std::optional<PeerIdentity>& identity() const override { return identity_; }
 
@@ -146,7 +146,7 @@ class MutualTls final : public TransportCredentials {
 
   const std::optional<PeerIdentity> identity_;
   const std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
-  const TlsFilesWatch watch_;
+  const TlsFilesMonitor monitor_;
 };
 
 }  // namespace

@@ -108,7 +108,7 @@ enum NumericalNote : int {
   kWinogradTile6 = 7,
   kWinogradTile13 = 8,
 };
-constexpr int kMostNumericalNotes = 16;
+constexpr int kMaxNumericalNotes = 16;
 
 // The functions of the library, under the names in the comments.
 struct Api {

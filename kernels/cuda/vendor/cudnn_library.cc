@@ -18,7 +18,7 @@ using cudnn::Api;
 
 // cuDNN lists the engines that it expects to be fastest first; most of the list is not worth
 // trying.
-constexpr int kMostEngines = 16;
+constexpr int kMaxEngines = 16;
 constexpr int64_t kAlignment = 16;  // of tensors, in bytes; enough for the widest loads
 
 // Names of tensors within a graph, which are arbitrary.
@@ -265,9 +265,9 @@ class CudnnLibrary final : public ProductLibrary {
     cudnn::Descriptor engines[1] = {engine.get()};
     config->Get(cudnn::kEngineConfigEngine, cudnn::kTypeDescriptor, 1, engines);
     if (!config->status().ok()) return std::nullopt;
-    std::array<int, cudnn::kMostNumericalNotes> notes = {};
+    std::array<int, cudnn::kMaxNumericalNotes> notes = {};
     const int64_t known = engine.Get(cudnn::kEngineNumericalNotes, cudnn::kTypeNumericalNote,
-                                     cudnn::kMostNumericalNotes, notes.data());
+                                     cudnn::kMaxNumericalNotes, notes.data());
     if (!engine.status().ok() || !Accepts(absl::MakeConstSpan(notes).subspan(0, known), bfloat16)) {
       return std::nullopt;
     }
@@ -293,14 +293,14 @@ class CudnnLibrary final : public ProductLibrary {
     heuristics.Set(cudnn::kHeuristicsMode, cudnn::kTypeHeuristicsMode, 1, &mode);
     heuristics.Finish();
     std::vector<Described> configs;
-    std::array<cudnn::Descriptor, kMostEngines> addresses = {};
+    std::array<cudnn::Descriptor, kMaxEngines> addresses = {};
     for (cudnn::Descriptor& address : addresses) {
       configs.emplace_back(cudnn_.get(), cudnn::kEngineConfig);
       PP_RETURN_IF_ERROR(configs.back().status());
       address = configs.back().get();
     }
     const int64_t found = heuristics.Get(cudnn::kHeuristicsResults, cudnn::kTypeDescriptor,
-                                         kMostEngines, addresses.data());
+                                         kMaxEngines, addresses.data());
     if (absl::IsUnimplemented(heuristics.status())) return absl::OkStatus();
     PP_RETURN_IF_ERROR(heuristics.status());
     for (int64_t i = 0; i < found && static_cast<int>(products->size()) < count; ++i) {

@@ -61,7 +61,7 @@ struct OutputRows {
   int parts = 1;
 };
 
-constexpr int64_t kLeastRows = 32;  // of a part
+constexpr int64_t kMinRows = 32;  // of a part
 
 // The threads side by side along the channels, each with kWidth of them.
 template <int kWidth>
@@ -70,7 +70,7 @@ constexpr int kOutputLanes = kWidth == 8 ? 8 : 32;
 OutputRows CutRows(const Queue& queue, const Shape& out) {
   OutputRows cut;
   cut.rows = out.rows();
-  const int64_t most = std::max<int64_t>((cut.rows + kLeastRows - 1) / kLeastRows, 1);
+  const int64_t most = std::max<int64_t>((cut.rows + kMinRows - 1) / kMinRows, 1);
   const int64_t parts = std::min<int64_t>(int64_t{8} * queue.multiprocessors, most);
   cut.rows_per_part = (cut.rows + parts - 1) / parts;
   cut.parts = static_cast<int>((cut.rows + cut.rows_per_part - 1) / cut.rows_per_part);

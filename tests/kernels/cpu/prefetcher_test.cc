@@ -64,9 +64,9 @@ TEST(Prefetcher, CountsInNumbers) {
 TEST(Prefetcher, LeavesOutPiecesForWhichThereIsNoRoom) {
   const std::vector<char> bytes(64);
   Prefetcher prefetcher;
-  for (size_t i = 0; i < Prefetcher::kMostPieces + 1; ++i) prefetcher.Add(&bytes[i], 1);
-  ASSERT_EQ(prefetcher.left().size(), Prefetcher::kMostPieces);
-  EXPECT_EQ(prefetcher.left().back().begin, &bytes[Prefetcher::kMostPieces - 1]);
+  for (size_t i = 0; i < Prefetcher::kMaxPieces + 1; ++i) prefetcher.Add(&bytes[i], 1);
+  ASSERT_EQ(prefetcher.left().size(), Prefetcher::kMaxPieces);
+  EXPECT_EQ(prefetcher.left().back().begin, &bytes[Prefetcher::kMaxPieces - 1]);
   while (!prefetcher.left().empty()) prefetcher.Step();
 }
 

@@ -234,8 +234,8 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
   counters_->CountCall(PsMethod::kPush, absl::StatusCode::kOk);
   counters_->CountCall(PsMethod::kPush, absl::StatusCode::kAborted);
   counters_->CountCall(PsMethod::kHeartbeat, absl::StatusCode::kOk);
-  Monitor watcher({.version = "1.2.3"}, MakeSources());
-  const std::string metrics = MetricsPage(watcher.Snapshot());
+  Monitor monitor({.version = "1.2.3"}, MakeSources());
+  const std::string metrics = MetricsPage(monitor.Snapshot());
   for (const std::string line :
        {"ps_build_info{version=\"1.2.3\"} 1",
         "ps_global_step 120",
@@ -287,20 +287,20 @@ TEST_F(MonitoringServerTest, TheHistoryHasMeansBetweenSamples) {
   MonitoringSources sources = MakeSources();
   TrainingFigures figures;
   sources.figures = [&figures] { return figures; };
-  Monitor watcher({}, sources);
-  watcher.Look();
-  EXPECT_TRUE(watcher.Snapshot().history.empty()) << "there are no steps yet";
+  Monitor monitor({}, sources);
+  monitor.Look();
+  EXPECT_TRUE(monitor.Snapshot().history.empty()) << "there are no steps yet";
   figures = MakeFigures();
   now_ += 2.0;
-  watcher.Look();
+  monitor.Look();
   figures.step = 130;
   figures.losses += 10;
   figures.loss_sum += 5;
   figures.images += 640;
   now_ += 4.0;
-  watcher.Look();
-  watcher.Look();
-  const auto history = watcher.Snapshot().history;
+  monitor.Look();
+  monitor.Look();
+  const auto history = monitor.Snapshot().history;
   ASSERT_EQ(history.size(), 2);
   EXPECT_EQ(history[0].loss, 2.0);
   EXPECT_EQ(history[1].step, 130);

@@ -19,7 +19,7 @@ enum class Mode { kSyncWait, kSyncDrop, kAsync };
 // The number of samples of a step.
 inline constexpr uint64_t kBatchSize = 10;
 // An operator scales the job to at most this many replicas.
-inline constexpr uint32_t kMostReplicas = 6;
+inline constexpr uint32_t kMaxSimReplicas = 6;
 
 struct SimConfig {
   uint64_t seed = 0;

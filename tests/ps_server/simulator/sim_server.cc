@@ -252,7 +252,7 @@ bool SimServer::HandleShard(Shard* shard, const ShardEvent& event) {
 void SimServer::CheckShard(Shard* shard, const ShardEvent& event, const ShardActions& actions) {
   const SimConfig& config = world_->config();
   const uint32_t most =
-      config.scale_rate > 0 ? std::max(config.replicas, kMostReplicas) : config.replicas;
+      config.scale_rate > 0 ? std::max(config.replicas, kMaxSimReplicas) : config.replicas;
   const int64_t bound = most * config.elements(shard->number) * sizeof(float);
   if (shard->machine->staged_bytes() > bound) {
     world_->Fail(absl::StrFormat("I7: %d bytes are staged, but at most %d can be needed",

@@ -119,7 +119,7 @@ class Simulation {
     if (strikes(config.save_rate)) servers_[0]->SaveNow();
     if (strikes(config.evict_rate)) EvictOne();
     if (config.scale_rate > 0 && strikes(config.scale_rate)) {
-      servers_[0]->Scale(1 + static_cast<uint32_t>(world_.Uniform(0, kMostReplicas - 0.01)));
+      servers_[0]->Scale(1 + static_cast<uint32_t>(world_.Uniform(0, kMaxSimReplicas - 0.01)));
     }
     world_.queue().After(absl::Seconds(kMischiefPeriod), [this] { Mischief(); });
   }

@@ -266,18 +266,18 @@ TEST_F(ConnectionTableTest, BarsTheHostOfACutConnectionForAMoment) {
   Pass(absl::Milliseconds(100));
   EXPECT_TRUE(hostile.IsCut());
   EXPECT_FALSE(there.IsCut());
-  EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
-  EXPECT_FALSE(table_->IsBarred("10.0.0.1")) << "another host is not barred";
+  EXPECT_TRUE(table_->IsBlocked("127.0.0.1"));
+  EXPECT_FALSE(table_->IsBlocked("10.0.0.1")) << "another host is not blocked";
   EXPECT_GE(Admit(next), 0) << "the connection is admitted; it waits at the gate";
-  Pass(limits_.barred);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  Pass(limits_.block_time);
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
   next.Transfer(200000);
   Pass(absl::Milliseconds(100));
   EXPECT_TRUE(next.IsCut());
-  Pass(limits_.barred);
-  EXPECT_TRUE(table_->IsBarred("127.0.0.1")) << "the second bar lasts longer";
-  Pass(limits_.barred);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  Pass(limits_.block_time);
+  EXPECT_TRUE(table_->IsBlocked("127.0.0.1")) << "the second block lasts longer";
+  Pass(limits_.block_time);
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
 }
 
 TEST_F(ConnectionTableTest, TheReceiveBufferStaysSmallBeforeTheFirstMessage) {
@@ -306,12 +306,12 @@ TEST_F(ConnectionTableTest, BarsTheHostOfAConnectionThatClosedWithoutAMessage) {
   pairs[2].Transfer(5000);
   table_->Remove(probe);
   table_->Remove(proven);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
   table_->Remove(hostile);
-  EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
-  EXPECT_FALSE(table_->IsBarred("10.0.0.1"));
-  Pass(limits_.barred);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  EXPECT_TRUE(table_->IsBlocked("127.0.0.1"));
+  EXPECT_FALSE(table_->IsBlocked("10.0.0.1"));
+  Pass(limits_.block_time);
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
 }
 
 TEST_F(ConnectionTableTest, DoesNotBarTlsHandshakesAndLongProbes) {
@@ -320,16 +320,16 @@ TEST_F(ConnectionTableTest, DoesNotBarTlsHandshakesAndLongProbes) {
   const int handshake = Admit(pairs[0]);
   pairs[0].Transfer(8000);
   table_->Remove(handshake);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
   const int patient = Admit(pairs[1]);
   pairs[1].Transfer(20000);
   clock_.Advance(absl::Minutes(10));
   table_->Remove(patient);
-  EXPECT_FALSE(table_->IsBarred("127.0.0.1"));
+  EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
   const int hostile = Admit(pairs[2]);
   pairs[2].Transfer(9000);
   table_->Remove(hostile);
-  EXPECT_TRUE(table_->IsBarred("127.0.0.1"));
+  EXPECT_TRUE(table_->IsBlocked("127.0.0.1"));
 }
 
 TEST_F(ConnectionTableTest, DoesNotCountUnreadBytes) {

@@ -126,7 +126,7 @@ TEST_F(ServerLimitsTest, CutsAnEndlessHeader) {
 }
 
 TEST_F(ServerLimitsTest, TheNextClientOfABarredHostWaitsAndIsServed) {
-  options_.limits.barred = absl::Seconds(2);
+  options_.limits.block_time = absl::Seconds(2);
   Start();
   RawPeer peer(server_->address());
   ASSERT_TRUE(peer.Greet());
@@ -137,7 +137,7 @@ TEST_F(ServerLimitsTest, TheNextClientOfABarredHostWaitsAndIsServed) {
   const absl::Status status =
       MakeGrpcPsClient(server_->address())->GetStatus({}, kTimeout).status();
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_GE(absl::Now() - before_the_offence, options_.limits.barred);
+  EXPECT_GE(absl::Now() - before_the_offence, options_.limits.block_time);
   ExpectServing();
 }
 

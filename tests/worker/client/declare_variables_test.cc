@@ -20,7 +20,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kMostBytes = 512 << 10;
+constexpr size_t kMaxBytes = 512 << 10;
 
 // What the server has been sent, and what it answers.
 struct Server {
@@ -61,7 +61,7 @@ class DeclareClient final : public RefusingPsClient {
     EXPECT_EQ(part.worker_id(), 3);
     EXPECT_EQ(part.session(), 77);
     EXPECT_EQ(part.peer_name(), "me");
-    EXPECT_LE(part.values().size(), kMostBytes);
+    EXPECT_LE(part.values().size(), kMaxBytes);
     EXPECT_EQ(part.crc32c(), Crc32c(part.values()));
     if (server_->disturb) {
       const absl::StatusOr<ps::DeclareReply> answer = server_->disturb(part);

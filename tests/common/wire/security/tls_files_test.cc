@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/wire/security/tls_files_watch.h"
+#include "common/wire/security/tls_files_monitor.h"
 #include "common/wire/security/transport_credentials.h"
 #include "tests/common/wire/security/test_certificates.h"
 

@@ -1,5 +1,5 @@
 // Tested by tests/common/wire/security/tls_files_test.cc.
-#include "common/wire/security/tls_files_watch.h"
+#include "common/wire/security/tls_files_monitor.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -45,7 +45,7 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
           true};
 }
 
-TlsFilesWatch::TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own)
+TlsFilesMonitor::TlsFilesMonitor(const TlsFiles& files, const OwnCertificate& own)
     : thread_([this, files, report = TlsFilesReport(own)]() mutable {
         while (!stop_.WaitFor(kPeriod)) {
           const absl::Time now = absl::Now();
@@ -55,7 +55,7 @@ TlsFilesWatch::TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own)
         }
       }) {}
 
-TlsFilesWatch::~TlsFilesWatch() {
+TlsFilesMonitor::~TlsFilesMonitor() {
   stop_.Raise();
   thread_.join();
 }

@@ -1,7 +1,7 @@
 // Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
 // they are wrong or do not fit together, and that the certificate expires soon.
-#ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_
-#define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_
+#ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
+#define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 
 #include <string>
 #include <thread>
@@ -33,12 +33,12 @@ class TlsFilesReport {
 };
 
 // Checks the files every few seconds on a background thread, which the destructor ends.
-class TlsFilesWatch {
+class TlsFilesMonitor {
  public:
-  TlsFilesWatch(const TlsFiles& files, const OwnCertificate& own);
-  ~TlsFilesWatch();
-  TlsFilesWatch(const TlsFilesWatch&) = delete;
-  TlsFilesWatch& operator=(const TlsFilesWatch&) = delete;
+  TlsFilesMonitor(const TlsFiles& files, const OwnCertificate& own);
+  ~TlsFilesMonitor();
+  TlsFilesMonitor(const TlsFilesMonitor&) = delete;
+  TlsFilesMonitor& operator=(const TlsFilesMonitor&) = delete;
 
  private:
   StopFlag stop_;
@@ -47,4 +47,4 @@ class TlsFilesWatch {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_WATCH_H_
+#endif  // PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
