@@ -286,8 +286,8 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
     const bool stay = end.has_value() && end->ok() && !absl::GetFlag(FLAGS_exit_when_done);
     if (end.has_value() && !stay) break;
     if (stay && (signal.requested() || server->end_wanted())) {
-      left =
-          absl::CancelledError(signal.requested() ? "stopped by signal" : "ended by an operator");
+      left = absl::CancelledError(signal.requested() ? "stopped by signal"
+                                                     : "ended by an administrator");
       break;
     }
     if (stay) clock->Sleep(kServePeriod);  // WaitForEnd does not wait after the end

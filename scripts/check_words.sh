@@ -32,6 +32,9 @@ retired "say monitoring" '[Ww]atching' "${folders[@]}"
 retired "the module has another name" 'ps_server/(watch|service)/|common/(rpc|fine_tune)/|tests/testutil' "${folders[@]}"
 # A worker is the parent process, which has no number in the protocol: a worker_id belongs to a clone.
 retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server
+retired "say clone" 'ps_worker_[a-z]|late_workers|worker_loss' README.md deploy docs protos ps_server tests
+# An operator is what a node of a network computes; C++ has operators, too.
+retired "say administrator" '[Oo]perators?([^]=(<*[:alnum:]_[]|$)' ps_server common/wire tests/ps_server SECURITY.md docs/PROTOCOL.md
 retired "say monitoring" 'TlsFilesWatch|Monitor watcher' "${folders[@]}"
 retired "say blocked" '[^[:alnum:]][Bb]arred|IsBarred|CutAndBar' "${folders[@]}"
 retired "say training thread" '[Cc]ompute thread' "${folders[@]}"

@@ -40,13 +40,13 @@ def screenshot(url, path, virtual_ms=4000, size=(1280, 1000), dark=False):
 class Dom(html.parser.HTMLParser):
     """Parses HTML, such as dump_dom returns.
 
-    `ids` and `workers` map an element's id or data-worker to its tag, attributes and text; `tags` lists all tags.
+    `ids` and `clones` map an element's id or data-clone to its tag, attributes and text; `tags` lists all tags.
     """
     VOID = {"meta", "link", "br", "img", "input", "hr"}
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.ids, self.workers, self.tags = {}, {}, []
+        self.ids, self.clones, self.tags = {}, {}, []
         self._open = []
         self.feed(text)
 
@@ -59,8 +59,8 @@ class Dom(html.parser.HTMLParser):
         self._open.append(element)
         if "id" in attributes:
             self.ids[attributes["id"]] = element
-        if "data-worker" in attributes:
-            self.workers[int(attributes["data-worker"])] = element
+        if "data-clone" in attributes:
+            self.clones[int(attributes["data-clone"])] = element
 
     def handle_endtag(self, tag):
         while self._open and self._open.pop()["tag"] != tag:

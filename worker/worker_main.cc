@@ -370,7 +370,8 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << options.ps[0];
   for (size_t k = 0; k < supervisor.states().size(); ++k) {
     LOG_IF(WARNING, supervisor.states()[k].phase == CloneState::Phase::kLeft)
-        << "clone " << k << " of this worker was evicted by an operator; its own message says why";
+        << "clone " << k
+        << " of this worker was evicted by an administrator; its own message says why";
   }
   if (!trace.empty()) {
     const absl::Status merged = MergeTraceParts(files, trace);

@@ -98,7 +98,7 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
       first_of_period = period > last_period;
       last_period = std::max(last_period, period);
     }
-    // A recent unreadable checkpoint stays, so that an operator can look at it.
+    // A recent unreadable checkpoint stays, so that an administrator can look at it.
     const bool old = age.readable ? std::find(newest, readable.end(), age.step) == readable.end()
                                   : age.step < *newest;
     if (old && !first_of_period && !Contains(pinned, age.step)) result.push_back(age.step);

@@ -33,8 +33,8 @@ class TrainDir {
   absl::StatusOr<std::optional<std::string>> ReadRunId() const;
   absl::Status WriteRunId(const std::string& run_id);
 
-  // Returns the number of replicas that an operator has set, or nullopt if none has. DATA_LOSS: the
-  // file is damaged; the message says how to repair it.
+  // Returns the number of replicas that an administrator has set, or nullopt if none has.
+  // DATA_LOSS: the file is damaged; the message says how to repair it.
   absl::StatusOr<std::optional<uint32_t>> ReadReplicas() const;
   // Returns when the number is on the disk. After an error the file holds the old or the new one.
   absl::Status WriteReplicas(uint32_t num_replicas);

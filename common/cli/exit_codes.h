@@ -15,7 +15,7 @@ enum ExitCode : int {
   kExitBadInput = 65,      // bad config or data
   kExitMissingInput = 66,  // a file or folder that does not exist
   kExitInternal = 70,      // a bug, or a machine that cannot run the program
-  kExitEvicted = 77,       // an operator has evicted this clone from the job
+  kExitEvicted = 77,       // an administrator has evicted this clone from the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,     // a peer, a file or a disk could not be used now; later they may be
   kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed

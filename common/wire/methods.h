@@ -35,7 +35,7 @@
   ROW(Register,      RegisterRequest,   RegisterReply,   kWorkers,          kFirst, kNone)       \
   ROW(Heartbeat,     HeartbeatRequest,  HeartbeatReply,  kWorkers,          kFirst, kNone)       \
   ROW(Commit,        CommitRequest,     CommitReply,     kWorkers,          kFirst, kNone)       \
-  /* For operators. A ps task that receives SIGTERM calls Drain to end the whole job. */         \
+  /* For administrators. A ps task that receives SIGTERM calls Drain to end the whole job. */         \
   ROW(Checkpoint,    CheckpointRequest, CheckpointReply, kAdmins,           kFirst, kNone)       \
   ROW(Drain,         DrainRequest,      DrainReply,      kTasksAndAdmins,   kFirst, kNone)       \
   ROW(Evict,         EvictRequest,      EvictReply,      kAdmins,           kFirst, kNone)       \

@@ -1,5 +1,5 @@
-// The client interface to one parameter-server task, used by clones, by operators' tools and by
-// the coordinator. common/wire/grpc/grpc_ps_client.h implements it over gRPC; for tests,
+// The client interface to one parameter-server task, used by clones, by administrators' tools and
+// by the coordinator. common/wire/grpc/grpc_ps_client.h implements it over gRPC; for tests,
 // tests/testkit/in_process_ps_client.h calls the handler directly.
 //
 // Thread-safe. Every call blocks until it is answered or its timeout has passed

@@ -1,6 +1,6 @@
 // The part of the Coordinator that takes checkpoints: when one begins, by time, by steps, by an
-// operator's call or at the end of the job, what happens when it fails, and how operators' calls
-// are answered. Not thread-safe.
+// administrator's call or at the end of the job, what happens when it fails, and how
+// administrators' calls are answered. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
 #define PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
 
@@ -51,10 +51,10 @@ class Checkpoints {
   // Gives up the checkpoint under way, if there is one.
   void Abandon();
 
-  // An operator wants a checkpoint of at least job.version.
+  // An administrator wants a checkpoint of at least job.version.
   void Ask(CallId call);
   void Cancel(CallId call);
-  // Refuses the operators' calls that asked for `up_to_step` or an earlier step.
+  // Refuses the administrators' calls that asked for `up_to_step` or an earlier step.
   void Refuse(uint64_t up_to_step, const absl::Status& status);
 
   // Returns when StartIfDue or StartLastIfDue would begin a checkpoint by time alone. Valid between
@@ -64,7 +64,7 @@ class Checkpoints {
 
  private:
   enum class Phase { kIdle, kSnapshots, kPublishing };
-  // A Checkpoint call of an operator.
+  // A Checkpoint call of an administrator.
   struct Call {
     CallId call = 0;
     uint64_t version = 0;  // applied when the call came

@@ -83,7 +83,7 @@ void Coordinator::On(const coordinator_event::ReplicasPersisted& event) {
   members_.NoteScaled();
   const bool now = steps_.is_open() && WaitsForAbsent();
   const uint64_t from_step = NextDivisibleStep();
-  Tell(absl::StrFormat("an operator has scaled the job from %d to %d replicas: step %d is the "
+  Tell(absl::StrFormat("an administrator has scaled the job from %d to %d replicas: step %d is the "
                        "first that is divided by the new number",
                        members_.num_replicas(), event.num_replicas, from_step),
        &actions_);
@@ -294,7 +294,7 @@ void Coordinator::FinishIfSaved() {
   EndFinished();
 }
 
-void Coordinator::RefuseOperators(uint64_t up_to_step, const absl::Status& status) {
+void Coordinator::RefuseAdministrators(uint64_t up_to_step, const absl::Status& status) {
   checkpoints_.Refuse(up_to_step, status);
   scaling_.Refuse(status);
 }
@@ -336,7 +336,7 @@ void Coordinator::Stop(const absl::Status& reason) {
   StopCalls();
   AbandonCheckpoint();
   steps_.AnswerPushes(StoppedError());
-  RefuseOperators(UINT64_MAX, CheckOperator());
+  RefuseAdministrators(UINT64_MAX, CheckAdministrator());
   actions_.push_back(coordinator_action::Stopped{reason});
 }
 

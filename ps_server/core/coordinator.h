@@ -55,7 +55,7 @@ class Coordinator {
   uint32_t num_replicas() const { return members_.num_replicas(); }
   // Sync: returns the number of samples of each replica in the open step.
   const std::vector<int64_t>& shares() const { return members_.shares(); }
-  // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
+  // Returns EVICTED, with the administrator's reason, if an administrator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker_id) const {
     return members_.CheckNotEvicted(worker_id);
   }
@@ -137,11 +137,11 @@ class Coordinator {
   // Returns whether the open step waits for a replica that no live clone holds. Such a step may
   // never end, so a new number of replicas holds for it already.
   bool WaitsForAbsent() const;
-  // Returns the first step whose batch an operator's call can divide anew: the open one if it waits
-  // for an absent replica, else one after it.
+  // Returns the first step whose batch an administrator's call can divide anew: the open one if it
+  // waits for an absent replica, else one after it.
   uint64_t NextDivisibleStep() const;
-  // Refuses the operators' calls that wait.
-  void RefuseOperators(uint64_t up_to_step, const absl::Status& status);
+  // Refuses the administrators' calls that wait.
+  void RefuseAdministrators(uint64_t up_to_step, const absl::Status& status);
   // Decides no more steps. The job ends once the last version is saved.
   void Finish(const absl::Status& answer_to_pushes);
   void FinishIfSaved();
@@ -162,7 +162,7 @@ class Coordinator {
   // Returns the first that applies of: StoppedError, WRONG_RUN, DRAINING, EPOCH_CHANGED, NOT_READY.
   absl::Status CheckRequest(const std::string& run_id, uint64_t epoch) const;
   absl::Status CheckCommit(const ps::CommitRequest& request) const;
-  absl::Status CheckOperator() const;
+  absl::Status CheckAdministrator() const;
   absl::StatusOr<ps::RegisterReply> HandleRegister(const ps::RegisterRequest& request);
   absl::StatusOr<ps::HeartbeatReply> HandleHeartbeat(const ps::HeartbeatRequest& request);
   absl::StatusOr<ps::EvictReply> HandleEvict(const ps::EvictRequest& request);

@@ -81,8 +81,8 @@ struct Cancel {
   CallId call = 0;
 };
 
-// Requests of operators. A Checkpoint call is answered when a checkpoint of at least the version
-// applied now is published, or with the error that prevented it.
+// Requests of administrators. A Checkpoint call is answered when a checkpoint of at least the
+// version applied now is published, or with the error that prevented it.
 struct Checkpoint {
   CallId call = 0;
 };
@@ -126,8 +126,8 @@ struct FindCheckpoint {};
 // file) and remove what a killed server left there. Happens once per process; before it, only
 // run_id and EPOCH change in train_dir.
 struct TakeOver {};
-// Write the number of replicas that an operator has set to train_dir; fsync it. The next process
-// begins with it: CoordinatorOptions::scaled.
+// Write the number of replicas that an administrator has set to train_dir; fsync it. The next
+// process begins with it: CoordinatorOptions::scaled.
 struct PersistReplicas {
   uint32_t num_replicas = 0;
 };
@@ -182,7 +182,7 @@ struct ReplyDrain {
   CallId call = 0;
   absl::StatusOr<ps::DrainReply> reply;
 };
-// An operator has told the process to end. It ends once Drained, Finished or Stopped has come.
+// An administrator has told the process to end. It ends once Drained, Finished or Stopped has come.
 struct EndWanted {};
 
 // For metrics: every shard has applied the step.

@@ -26,7 +26,7 @@ struct CoordinatorOptions {
   // Replicas of the job. 0: as many as the restored version has positions of (async), or as the
   // first clone announces.
   uint32_t num_replicas = 0;
-  bool scaled = false;           // num_replicas is what an operator has set by Scale
+  bool scaled = false;           // num_replicas is what an administrator has set by Scale
   bool shares_by_speed = false;  // sync: train_config.replica_shares is BY_SPEED
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;

@@ -1,4 +1,4 @@
-// How the Coordinator handles the requests of clones and operators, and what it reports.
+// How the Coordinator handles the requests of clones and administrators, and what it reports.
 // Tested by tests/ps_server/core/coordinator_test.cc.
 // Tested by tests/ps_server/core/coordinator_async_test.cc.
 #include <optional>
@@ -61,7 +61,7 @@ absl::Status Coordinator::CheckRequest(const std::string& run_id, uint64_t epoch
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::CheckOperator() const {
+absl::Status Coordinator::CheckAdministrator() const {
   if (!stop_reason_.ok()) {
     return Error(ps::ErrorDetail::STOPPED,
                  absl::StrFormat("training was stopped: %s", stop_reason_.message()));
@@ -163,7 +163,7 @@ void Coordinator::On(const coordinator_event::Cancel& event) {
 }
 
 void Coordinator::On(const coordinator_event::Checkpoint& event) {
-  absl::Status refusal = CheckOperator();
+  absl::Status refusal = CheckAdministrator();
   if (refusal.ok() && job_.version == 0) {
     refusal = absl::FailedPreconditionError(
         "no step has been applied yet: there is nothing to put into a checkpoint");
@@ -181,7 +181,7 @@ void Coordinator::On(const coordinator_event::Evict& event) {
 }
 
 absl::StatusOr<ps::EvictReply> Coordinator::HandleEvict(const ps::EvictRequest& request) {
-  PP_RETURN_IF_ERROR(CheckOperator());
+  PP_RETURN_IF_ERROR(CheckAdministrator());
   PP_RETURN_IF_ERROR(members_.CheckEvict(request));
   const uint32_t worker = request.worker_id();
   if (members_.IsEvicted(worker)) return ps::EvictReply();
@@ -193,7 +193,7 @@ absl::StatusOr<ps::EvictReply> Coordinator::HandleEvict(const ps::EvictRequest& 
 }
 
 void Coordinator::On(const coordinator_event::Scale& event) {
-  if (const absl::Status refusal = CheckOperator(); !refusal.ok()) {
+  if (const absl::Status refusal = CheckAdministrator(); !refusal.ok()) {
     actions_.push_back(coordinator_action::ReplyScale{event.call, refusal});
     return;
   }
@@ -203,13 +203,13 @@ void Coordinator::On(const coordinator_event::Scale& event) {
 void Coordinator::On(const coordinator_event::Drain& event) {
   if (event.call != 0) {
     if (!stop_reason_.ok()) {
-      actions_.push_back(coordinator_action::ReplyDrain{event.call, CheckOperator()});
+      actions_.push_back(coordinator_action::ReplyDrain{event.call, CheckAdministrator()});
       return;
     }
     ps::DrainReply reply;
     reply.set_version(job_.version);
     actions_.push_back(coordinator_action::ReplyDrain{event.call, std::move(reply)});
-    if (!job_.draining) Tell("an operator has told this server to end", &actions_);
+    if (!job_.draining) Tell("an administrator has told this server to end", &actions_);
     actions_.push_back(coordinator_action::EndWanted{});
   }
   if (job_.draining || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
@@ -230,7 +230,7 @@ void Coordinator::EndDrained() {
   steps_.Close();
   recovery_.Close();
   StopCalls();
-  scaling_.Refuse(CheckOperator());
+  scaling_.Refuse(CheckAdministrator());
   actions_.push_back(coordinator_action::Drained{});
 }
 
@@ -250,7 +250,7 @@ void Coordinator::GiveUpDraining() {
        &actions_);
   AbandonCheckpoint();
   const absl::Status ends = Error(ps::ErrorDetail::DRAINING, "the server ends");
-  RefuseOperators(job_.version, ends);
+  RefuseAdministrators(job_.version, ends);
   steps_.AnswerPushes(ends);
   EndDrained();
 }

@@ -93,7 +93,7 @@ absl::Status Membership::CheckNotEvicted(uint32_t worker) const {
   if (!table_.IsEvicted(worker)) return absl::OkStatus();
   const std::string& reason = *table_.Find(worker)->evicted;
   return ProtocolError(ps::ErrorDetail::EVICTED, job_.epoch, job_.version,
-                       absl::StrFormat("%s was evicted by an operator%s%s", CloneName(worker),
+                       absl::StrFormat("%s was evicted by an administrator%s%s", CloneName(worker),
                                        reason.empty() ? "" : ": ", reason));
 }
 
@@ -334,9 +334,9 @@ std::vector<std::string> Membership::Devices() const {
 void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late,
                        absl::Duration now) const {
   status->set_num_replicas(num_replicas());
-  std::set<uint32_t> late_workers;
-  for (const uint32_t replica : late) late_workers.insert(WorkerOf(replica));
-  status->mutable_late_workers()->Assign(late_workers.begin(), late_workers.end());
+  std::set<uint32_t> late_clones;
+  for (const uint32_t replica : late) late_clones.insert(WorkerOf(replica));
+  status->mutable_late_clones()->Assign(late_clones.begin(), late_clones.end());
   std::map<uint32_t, Clone> clones = table_.clones();
   for (uint32_t i = 0; i < num_replicas(); ++i) clones.try_emplace(i);
   for (const auto& [id, clone] : clones) {

@@ -37,8 +37,8 @@ class Membership {
   // Sync: divides the global batch anew from `step` on: shares[i] samples for replica i, of which
   // there are shares.size(). All grants given before are void. See ReplicaTable::Divide.
   void Divide(std::vector<int64_t> shares, uint64_t step);
-  // An operator has set the number of replicas: clones may announce another one, and replicas of
-  // clones that were never seen go to others.
+  // An administrator has set the number of replicas: clones may announce another one, and replicas
+  // of clones that were never seen go to others.
   void NoteScaled();
 
   // Async: the restored version has the positions of this many replicas, which sets their number;
@@ -69,7 +69,7 @@ class Membership {
   // Returns, for example, "clone 2 of 3 (host:7)".
   std::string CloneName(uint32_t worker) const;
 
-  // Returns EVICTED, with the operator's reason, if an operator has evicted the clone.
+  // Returns EVICTED, with the administrator's reason, if an administrator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker) const;
   // Returns why the process may not register: another release, model, number of clones or of
   // training images, an earlier process of the clone, the place of a live clone, or no room. The
@@ -110,8 +110,8 @@ class Membership {
   // Returns what the clones that have contributed since the server started compute on, as their
   // newest processes have told: each Arithmetic.device once, ascending.
   std::vector<std::string> Devices() const;
-  // Fills in the clones and who owns the replicas that are late. Spares that have gone are not among
-  // the clones, but those that an operator has evicted are.
+  // Fills in the clones and who owns the replicas that are late. Spares that have gone are not
+  // among the clones, but those that an administrator has evicted are.
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:

@@ -121,8 +121,8 @@ std::vector<uint32_t> ReplicaTable::Reassign(uint64_t step, absl::Duration now,
     if (!worker.has_value()) break;
     if (!replicas_[i].owner.has_value() && !homeless) {
       // The home clone may be on its way. If it was seen before, it gets one lease to come back; if
-      // it was never seen, it is waited for, or gets one lease too where an operator has set the
-      // number. Only an idle spare takes the replica over at once.
+      // it was never seen, it is waited for, or gets one lease too where an administrator has set
+      // the number. Only an idle spare takes the replica over at once.
       const bool seen = Find(i) != nullptr && Find(i)->seen;
       const bool idle = *worker >= replicas_.size() && GrantsOf(*worker).empty();
       const bool may_move = (seen || !waits_for_unseen_) && now - epoch_start_ >= lease_;

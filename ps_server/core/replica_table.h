@@ -55,7 +55,7 @@ class ReplicaTable {
   // Returns the largest number of replicas since this object was made.
   uint32_t most_replicas() const { return most_replicas_; }
   // From now on a replica whose home was never seen goes to another clone like any other, one lease
-  // after the start of the epoch: an operator has set the number of replicas.
+  // after the start of the epoch: an administrator has set the number of replicas.
   void DoNotWaitForUnseen() { waits_for_unseen_ = false; }
 
   // Begins an epoch: every clone must register again, and no replica has an owner.

@@ -1,6 +1,6 @@
 // The part of the Coordinator that changes how the global batch of a synchronous job is divided:
-// over how many replicas, when an operator calls Scale, and in which shares, when they follow the
-// clones' speeds. Knows when a change is due; Membership carries it out. Not thread-safe.
+// over how many replicas, when an administrator calls Scale, and in which shares, when they follow
+// the clones' speeds. Knows when a change is due; Membership carries it out. Not thread-safe.
 //
 // A change holds from a step boundary on. The number of replicas is on disk before any step uses
 // it, so a restarted process goes on with the old number or with the new one. Shares are not kept:
@@ -35,7 +35,7 @@ class Scaling {
   Scaling(const CoordinatorOptions& options, const JobState& job, const Membership* members,
           CoordinatorActions* actions);
 
-  // An operator wants this number of replicas. Answers the call, or orders PersistReplicas and
+  // An administrator wants this number of replicas. Answers the call, or orders PersistReplicas and
   // answers when that is done. `next_step`: the first step that can have another number.
   //   INVALID_ARGUMENT: the number is 0 or above kMaxReplicas
   //   FAILED_PRECONDITION: asynchronous mode; fewer samples in the batch than replicas; no step

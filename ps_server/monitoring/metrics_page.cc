@@ -151,101 +151,101 @@ void WriteCheckpoints(const MonitoringSnapshot& snapshot, MetricsText* text) {
 }
 
 // Writes one family with a sample per clone. `value` returns nullopt for a value that is not known.
-void WriteClones(const ps::StatusReply& status, absl::string_view name, MetricType type,
-                 absl::string_view help,
-                 const std::function<std::optional<double>(const ps::CloneStatus&)>& value,
-                 MetricsText* text) {
+void WriteCloneFamily(const ps::StatusReply& status, absl::string_view name, MetricType type,
+                      absl::string_view help,
+                      const std::function<std::optional<double>(const ps::CloneStatus&)>& value,
+                      MetricsText* text) {
   text->Family(name, type, help);
   for (const ps::CloneStatus& clone : status.clones()) {
     const std::optional<double> known = value(clone);
-    if (known.has_value()) text->Sample({{"worker", absl::StrCat(clone.worker_id())}}, *known);
+    if (known.has_value()) text->Sample({{"clone", absl::StrCat(clone.worker_id())}}, *known);
   }
 }
 
-void WriteWorkers(const MonitoringSnapshot& snapshot, MetricsText* text) {
+void WriteClones(const MonitoringSnapshot& snapshot, MetricsText* text) {
   const ps::StatusReply& status = snapshot.status;
   using Known = std::optional<double>;
   using Clone = const ps::CloneStatus&;
   const auto seen = [](Clone clone) { return clone.seconds_since_seen() >= 0.0; };
-  text->Family("ps_worker_info", MetricType::Gauge, "Always 1; host and process of a clone.");
+  text->Family("ps_clone_info", MetricType::Gauge, "Always 1; host and process of a clone.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!seen(clone)) continue;
     text->Sample(
-        {{"worker", absl::StrCat(clone.worker_id())}, {"peer", clone.peer_name().substr(0, 128)}},
+        {{"clone", absl::StrCat(clone.worker_id())}, {"peer", clone.peer_name().substr(0, 128)}},
         1);
   }
-  const std::set<uint32_t> late(status.late_workers().begin(), status.late_workers().end());
+  const std::set<uint32_t> late(status.late_clones().begin(), status.late_clones().end());
   const auto write = [&](absl::string_view name, MetricType type, absl::string_view help,
                          const std::function<Known(Clone)>& value) {
-    WriteClones(status, name, type, help, value, text);
+    WriteCloneFamily(status, name, type, help, value, text);
   };
-  write("ps_worker_up", MetricType::Gauge, "1: the clone holds a lease.",
+  write("ps_clone_up", MetricType::Gauge, "1: the clone holds a lease.",
         [](Clone c) -> Known { return c.alive() ? 1 : 0; });
-  write("ps_worker_evicted", MetricType::Gauge, "1: an operator has taken the clone out.",
+  write("ps_clone_evicted", MetricType::Gauge, "1: an administrator has taken the clone out.",
         [](Clone c) -> Known { return c.evicted() ? 1 : 0; });
-  write("ps_worker_late", MetricType::Gauge, "1: the step waits for this clone now.",
+  write("ps_clone_late", MetricType::Gauge, "1: the step waits for this clone now.",
         [&](Clone c) -> Known { return late.count(c.worker_id()) > 0 ? 1 : 0; });
-  write("ps_worker_replicas", MetricType::Gauge, "Replicas that the clone computes.",
+  write("ps_clone_replicas", MetricType::Gauge, "Replicas that the clone computes.",
         [](Clone c) -> Known { return c.replicas_size(); });
-  write("ps_worker_samples_per_step", MetricType::Gauge,
+  write("ps_clone_samples_per_step", MetricType::Gauge,
         "Samples of each step that the clone computes, in synchronous mode.",
         [&](Clone c) -> Known {
           if (!status.sync()) return {};
           return static_cast<double>(c.samples_per_step());
         });
-  write("ps_worker_last_seen_timestamp_seconds", MetricType::Gauge,
+  write("ps_clone_last_seen_timestamp_seconds", MetricType::Gauge,
         "When the clone was last heard of, Unix time.", [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return snapshot.unix_seconds - c.seconds_since_seen();
         });
-  write("ps_worker_images_per_second", MetricType::Gauge,
-        "Images per second, by the clone's clock.", [&](Clone c) -> Known {
+  write("ps_clone_images_per_second", MetricType::Gauge, "Images per second, by the clone's clock.",
+        [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return c.progress().images_per_second();
         });
-  write("ps_worker_loss", MetricType::Gauge, "Loss of the clone's last contribution.",
+  write("ps_clone_loss", MetricType::Gauge, "Loss of the clone's last contribution.",
         [&](Clone c) -> Known {
-          const auto it = snapshot.figures.worker_loss.find(c.worker_id());
-          if (it == snapshot.figures.worker_loss.end()) return {};
+          const auto it = snapshot.figures.clone_loss.find(c.worker_id());
+          if (it == snapshot.figures.clone_loss.end()) return {};
           return it->second;
         });
-  write("ps_worker_images_total", MetricType::Counter,
+  write("ps_clone_images_total", MetricType::Counter,
         "Images the clone has computed on since its process started.", [&](Clone c) -> Known {
           if (!seen(c)) return {};
           return static_cast<double>(c.progress().images());
         });
-  write("ps_worker_contributions_total", MetricType::Counter, "Contributions that were applied.",
+  write("ps_clone_contributions_total", MetricType::Counter, "Contributions that were applied.",
         [](Clone c) -> Known { return static_cast<double>(c.contributions()); });
-  write("ps_worker_drops_total", MetricType::Counter, "Contributions that came too late.",
+  write("ps_clone_drops_total", MetricType::Counter, "Contributions that came too late.",
         [](Clone c) -> Known { return static_cast<double>(c.drops()); });
 }
 
-void WriteWorkerPhases(const ps::StatusReply& status, MetricsText* text) {
-  text->Family("ps_worker_phase_seconds_total", MetricType::Counter,
+void WriteClonePhases(const ps::StatusReply& status, MetricsText* text) {
+  text->Family("ps_clone_phase_seconds_total", MetricType::Counter,
                "Where the time of the clone's training thread has gone since its process started.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!clone.progress().has_phase_seconds()) continue;
     const ps::PhaseSeconds& seconds = clone.progress().phase_seconds();
-    const std::string worker = absl::StrCat(clone.worker_id());
-    text->Sample({{"worker", worker}, {"phase", "input"}}, seconds.input());
-    text->Sample({{"worker", worker}, {"phase", "pull"}}, seconds.pull());
-    text->Sample({{"worker", worker}, {"phase", "compute"}}, seconds.compute());
-    text->Sample({{"worker", worker}, {"phase", "push"}}, seconds.push());
-    text->Sample({{"worker", worker}, {"phase", "wait"}}, seconds.wait());
+    const std::string id = absl::StrCat(clone.worker_id());
+    text->Sample({{"clone", id}, {"phase", "input"}}, seconds.input());
+    text->Sample({{"clone", id}, {"phase", "pull"}}, seconds.pull());
+    text->Sample({{"clone", id}, {"phase", "compute"}}, seconds.compute());
+    text->Sample({{"clone", id}, {"phase", "push"}}, seconds.push());
+    text->Sample({{"clone", id}, {"phase", "wait"}}, seconds.wait());
   }
 }
 
-void WriteWorkerGpus(const ps::StatusReply& status, MetricsText* text) {
-  text->Family("ps_worker_gpu_info", MetricType::Gauge, "Always 1; the GPU of a clone.");
+void WriteCloneGpus(const ps::StatusReply& status, MetricsText* text) {
+  text->Family("ps_clone_gpu_info", MetricType::Gauge, "Always 1; the GPU of a clone.");
   for (const ps::CloneStatus& clone : status.clones()) {
     if (!clone.progress().has_gpu()) continue;
-    text->Sample({{"worker", absl::StrCat(clone.worker_id())},
+    text->Sample({{"clone", absl::StrCat(clone.worker_id())},
                   {"name", clone.progress().gpu().name().substr(0, 128)}},
                  1);
   }
   const auto write = [&](absl::string_view name, absl::string_view help,
                          double (*value)(const ps::GpuFigures&)) {
-    WriteClones(
+    WriteCloneFamily(
         status, name, MetricType::Gauge, help,
         [&](const ps::CloneStatus& clone) -> std::optional<double> {
           if (!clone.progress().has_gpu()) return {};
@@ -253,12 +253,12 @@ void WriteWorkerGpus(const ps::StatusReply& status, MetricsText* text) {
         },
         text);
   };
-  write("ps_worker_gpu_utilization_ratio",
+  write("ps_clone_gpu_utilization_ratio",
         "Share of the last sampling period with a kernel running.",
         [](const ps::GpuFigures& gpu) { return gpu.utilization(); });
-  write("ps_worker_gpu_memory_used_bytes", "Of the whole device.",
+  write("ps_clone_gpu_memory_used_bytes", "Of the whole device.",
         [](const ps::GpuFigures& gpu) { return static_cast<double>(gpu.memory_used_bytes()); });
-  write("ps_worker_gpu_memory_total_bytes", "Of the whole device.",
+  write("ps_clone_gpu_memory_total_bytes", "Of the whole device.",
         [](const ps::GpuFigures& gpu) { return static_cast<double>(gpu.memory_total_bytes()); });
 }
 
@@ -351,9 +351,9 @@ std::string MetricsPage(const MonitoringSnapshot& snapshot) {
   if (snapshot.is_coordinator) {
     WriteProgress(snapshot, &text);
     WriteCheckpoints(snapshot, &text);
-    WriteWorkers(snapshot, &text);
-    WriteWorkerPhases(snapshot.status, &text);
-    WriteWorkerGpus(snapshot.status, &text);
+    WriteClones(snapshot, &text);
+    WriteClonePhases(snapshot.status, &text);
+    WriteCloneGpus(snapshot.status, &text);
   }
   WriteTraffic(snapshot, &text);
   WriteProcess(snapshot.process, &text);

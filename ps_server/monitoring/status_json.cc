@@ -46,9 +46,9 @@ std::string CloneState(const ps::CloneStatus& clone) {
 
 json CloneJson(const ps::CloneStatus& clone, bool late, const TrainingFigures& figures) {
   const ps::CloneProgress& progress = clone.progress();
-  const auto loss = figures.worker_loss.find(clone.worker_id());
+  const auto loss = figures.clone_loss.find(clone.worker_id());
   json result = {
-      {"worker", clone.worker_id()},
+      {"clone", clone.worker_id()},
       {"peer", Text(clone.peer_name())},
       {"device", Text(clone.arithmetic().device())},
       {"replicas", std::vector<uint32_t>(clone.replicas().begin(), clone.replicas().end())},
@@ -59,7 +59,7 @@ json CloneJson(const ps::CloneStatus& clone, bool late, const TrainingFigures& f
        clone.seconds_since_seen() < 0.0 ? json() : json(clone.seconds_since_seen())},
       {"phase", Text(progress.phase())},
       {"images_per_second", progress.images_per_second()},
-      {"loss", loss == figures.worker_loss.end() ? json() : json(loss->second)},
+      {"loss", loss == figures.clone_loss.end() ? json() : json(loss->second)},
       {"contributions", clone.contributions()},
       {"drops", clone.drops()},
       {"images", progress.images()},
@@ -160,7 +160,7 @@ void AddJob(const MonitoringSnapshot& snapshot, json* result) {
   object["contributors"] =
       status.has_contributors() ? HistogramJson(status.contributors()) : json();
   object["checkpoint"] = CheckpointJson(status);
-  const std::set<uint32_t> late(status.late_workers().begin(), status.late_workers().end());
+  const std::set<uint32_t> late(status.late_clones().begin(), status.late_clones().end());
   object["clones"] = json::array();
   for (const ps::CloneStatus& clone : status.clones()) {
     object["clones"].push_back(CloneJson(clone, late.count(clone.worker_id()) > 0, figures));

@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// Returns one JSON object. A value that is not known is null. Text that workers sent is cut to
+// Returns one JSON object. A value that is not known is null. Text that clones sent is cut to
 // 200 bytes and may hold any character, so readers must not treat it as markup. Thread-safe.
 std::string StatusJson(const MonitoringSnapshot& snapshot);
 

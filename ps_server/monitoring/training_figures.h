@@ -22,7 +22,7 @@ struct TrainingFigures {
   uint64_t losses = 0;    // number of steps with a finite loss
   double loss_sum = 0.0;  // over the steps that `losses` counts
   // Loss of each clone's last contribution, by worker_id.
-  std::map<uint32_t, double> worker_loss;
+  std::map<uint32_t, double> clone_loss;
 };
 
 }  // namespace pushpull

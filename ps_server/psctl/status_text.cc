@@ -52,7 +52,7 @@ std::string FormatTable(const std::vector<Row>& rows) {
 
 std::string StateOf(const ps::CloneStatus& clone, const ps::StatusReply& status) {
   if (clone.evicted()) return "evicted";
-  const auto& late = status.late_workers();
+  const auto& late = status.late_clones();
   const bool is_late = std::count(late.begin(), late.end(), clone.worker_id()) > 0;
   if (clone.alive()) return is_late ? "late" : "alive";
   return clone.seconds_since_seen() < 0 ? "never seen" : "lost";

@@ -1,5 +1,5 @@
 // Tested by tests/ps_server/runtime/server_test.cc.
-// Tested by tests/ps_server/runtime/operators_test.cc.
+// Tested by tests/ps_server/runtime/administrators_test.cc.
 #include "ps_server/runtime/coordinator_runtime.h"
 
 #include <algorithm>

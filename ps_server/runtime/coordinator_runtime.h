@@ -37,7 +37,7 @@ namespace pushpull {
 struct CoordinatorListener {
   // Writes the EPOCH file and syncs it to disk.
   std::function<absl::Status(uint64_t epoch)> persist_epoch;
-  // Writes the number of replicas that an operator has set, and syncs it to disk.
+  // Writes the number of replicas that an administrator has set, and syncs it to disk.
   std::function<absl::Status(uint32_t num_replicas)> persist_replicas;
   // Writes the server's files in train_dir. Called when the job is restored for the first time.
   std::function<absl::Status()> take_over;
@@ -46,7 +46,7 @@ struct CoordinatorListener {
   // The job has ended here. OK: the final checkpoint is published. CANCELLED: drained. Any
   // other status is the failure that stopped training.
   std::function<void(const absl::Status&)> ended;
-  // An operator has called Drain: the process has to end, as after SIGTERM.
+  // An administrator has called Drain: the process has to end, as after SIGTERM.
   std::function<void()> end_wanted;
 };
 
@@ -71,7 +71,7 @@ class CoordinatorRuntime {
   // Finishes the current step and publishes a checkpoint, as SIGTERM asks. listener.ended
   // follows when the checkpoint is published or has failed.
   void Drain();
-  // Calls of operators. The Drain below is answered at once and then calls
+  // Calls of administrators. The Drain below is answered at once and then calls
   // listener.end_wanted; the rest is as in Drain() above.
   void Checkpoint(const ps::CheckpointRequest& request, PsHandler::Done<ps::CheckpointReply> done);
   void Drain(const ps::DrainRequest& request, PsHandler::Done<ps::DrainReply> done);
@@ -82,7 +82,7 @@ class CoordinatorRuntime {
   void Heartbeat(const ps::HeartbeatRequest& request, PsHandler::Done<ps::HeartbeatReply> done);
   void Commit(const ps::CommitRequest& request, PsHandler::Done<ps::CommitReply> done);
 
-  // EVICTED: an operator evicted this clone; the message has the operator's reason.
+  // EVICTED: an administrator evicted this clone; the message has the administrator's reason.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
   // Whether every live clone has been told that training has ended or why it was stopped.

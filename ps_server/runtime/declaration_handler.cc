@@ -110,7 +110,7 @@ void DeclarationHandler::Drain(const ps::DrainRequest&, Done<ps::DrainReply> don
     drained_ = true;
     changed_.NotifyAll();
   }
-  LOG(INFO) << "an operator has told this server to end";
+  LOG(INFO) << "an administrator has told this server to end";
   done(ps::DrainReply());
 }
 

@@ -36,7 +36,7 @@ class DeclarationHandler final : public NotReadyHandler {
   enum class State {
     kWaiting,   // values are missing
     kComplete,  // all values are there
-    kDrained,   // an operator has told the server to end
+    kDrained,   // an administrator has told the server to end
   };
   // Blocks until the state is another than kWaiting, for at most `patience`.
   State Await(absl::Duration patience);
@@ -45,7 +45,7 @@ class DeclarationHandler final : public NotReadyHandler {
   DeclaredVariables Take();
   // To be called after kComplete. `written`: OK once the values are on the disk, else the error of
   // writing them; the waiting and all later calls of DeclareVariables are answered with it. Returns
-  // whether an operator has told the server to end; after that, Drain gets NOT_READY.
+  // whether an administrator has told the server to end; after that, Drain gets NOT_READY.
   bool Finish(const absl::Status& written);
 
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;

@@ -56,7 +56,7 @@ class DeclarationPhase {
 
   // Blocks until a clone has declared the variables and the checkpoint of step 0 is published, and
   // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases the
-  // lock. CANCELLED: stop_requested has returned true, or an operator has called Drain. Also
+  // lock. CANCELLED: stop_requested has returned true, or an administrator has called Drain. Also
   // returns the errors of writing the checkpoint.
   absl::StatusOr<VariableLayout> Run(const std::function<bool()>& stop_requested);
 

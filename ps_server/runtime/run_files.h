@@ -49,7 +49,7 @@ class RunFiles {
   // that was lost or holds a smaller number.
   void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
 
-  // The number of replicas that an operator has set; nullopt: none has.
+  // The number of replicas that an administrator has set; nullopt: none has.
   std::optional<uint32_t> scaled_replicas() const { return scaled_replicas_; }
 
   // Called once per shard of this process, in their order. `store` must outlive the last call
@@ -62,7 +62,7 @@ class RunFiles {
   // ABORTED: EPOCH already holds this epoch or a later one, so another server has taken the folder
   // over; no file has changed.
   absl::Status PersistEpoch(uint64_t epoch);
-  // Writes the number of replicas that an operator has set, and syncs it to disk.
+  // Writes the number of replicas that an administrator has set, and syncs it to disk.
   // FAILED_PRECONDITION: another server has written EPOCH since the last PersistEpoch.
   absl::Status PersistReplicas(uint32_t num_replicas);
   // To be called when the store of `shard` (counted from 0 in this process) holds the version

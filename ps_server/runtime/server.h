@@ -63,8 +63,8 @@ class Server {
   // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
   //
   // If the model is external and train_dir has no checkpoint, Create listens and then blocks, for
-  // as long as it takes, until a clone has declared the variables. CANCELLED: an operator called
-  // Drain meanwhile.
+  // as long as it takes, until a clone has declared the variables. CANCELLED: an administrator
+  // called Drain meanwhile.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, FileSystem* files,
                                                         Clock* clock);
   ~Server();
@@ -78,7 +78,8 @@ class Server {
   // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
   // not block; WaitForEnd returns the end.
   void Drain();
-  // Whether an operator has called Drain (psctl drain): the process has to end, as after SIGTERM.
+  // Whether an administrator has called Drain (psctl drain): the process has to end, as after
+  // SIGTERM.
   bool end_wanted() const { return core_->end_wanted(); }
   // Waits until the clones and the other ps tasks know of the end (at most a lease), then
   // closes everything. Removes the mapped state if a verified checkpoint is at least as new.

@@ -98,7 +98,7 @@ class ServerCore {
   // job after 28 seconds.
   void Drain();
   // Whether the process has to end once WaitForEnd has returned an end, even if it would
-  // otherwise stay: an operator has called Drain, or task 0 has ended this task. Thread-safe.
+  // otherwise stay: an administrator has called Drain, or task 0 has ended this task. Thread-safe.
   bool end_wanted() const { return end_wanted_.load(); }
   // Blocks until the live clones and the tasks of other processes know of the end, for about a
   // lease. Clones of a drained job are not waited for, because they continue with the next
@@ -134,7 +134,7 @@ class ServerCore {
   // call reads the checkpoint; to be called after the job has ended. In a process without task
   // 0 it returns what task 0 has told.
   std::optional<uint64_t> VerifiedStep();
-  // Remembers when the process was told to drain, by a signal or an operator.
+  // Remembers when the process was told to drain, by a signal or an administrator.
   void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends this task as the coordinator in another process orders.
   void EndAsTold(const ps::EndTaskRequest& request);

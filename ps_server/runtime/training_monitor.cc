@@ -41,7 +41,7 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
       metrics_[metric.name()].Add(metric.value(), weight);
       if (metric.name() != kTotalLoss) continue;
       clone_loss_[part.replica].Add(metric.value(), weight);
-      if (part.samples > 0) figures_.worker_loss[part.worker_id] = metric.value();
+      if (part.samples > 0) figures_.clone_loss[part.worker_id] = metric.value();
     }
   }
   staleness_.Add(static_cast<double>(step.staleness), 1.0);

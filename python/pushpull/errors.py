@@ -37,7 +37,7 @@ class PeerLostError(Error):
 
 
 class EvictedError(Error):
-    """An operator has evicted the clone from the job."""
+    """An administrator has evicted the clone from the job."""
     exit_code = 77
 
 

@@ -12,7 +12,7 @@ import struct
 import time
 
 from harness import BIN, main
-from operators import OperatorTest
+from administrators import AdministratorTest
 
 LIBRARY = pathlib.Path(os.environ.get("PUSHPULL_SHIFTED_CLOCK", BIN.parent / "lib" / "libshifted_clock.so"))
 HOUR_S = 3600
@@ -20,7 +20,7 @@ LEASE_S = 2
 SECONDS_TO_END = 30  # generous for a busy machine, but far below the hour
 
 
-class ClockStep(OperatorTest):
+class ClockStep(AdministratorTest):
 
     def setUp(self):
         super().setUp()

@@ -14,7 +14,7 @@ import time
 
 from harness import main
 from monitoring_client import free_port
-from operators import FULL, OperatorTest
+from administrators import FULL, AdministratorTest
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
 LEASE_S = 10
@@ -51,7 +51,7 @@ def state_of(pid):
     return "" if state in "ZX" else state
 
 
-class CloneKill(OperatorTest):
+class CloneKill(AdministratorTest):
 
     def start_job(self):
         port = free_port()

@@ -9,12 +9,12 @@ import re
 import signal
 
 from harness import BIN, main
-from operators import OperatorTest
+from administrators import AdministratorTest
 
 LIBRARY = pathlib.Path(os.environ.get("PUSHPULL_RECORD_FILE_CALLS", BIN.parent / "lib" / "librecord_file_calls.so"))
 
 
-class DurableFiles(OperatorTest):
+class DurableFiles(AdministratorTest):
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""Workers join and leave during training; operators save, evict and drain.
+"""Workers join and leave during training; administrators save, evict and drain.
 
 PUSHPULL_TEST_FULL=1 makes the runs longer.
 """
@@ -8,12 +8,12 @@ import signal
 import time
 
 from harness import main
-from operators import FULL, OperatorTest, clone_of
+from administrators import FULL, AdministratorTest, clone_of
 
 STEPS = 2500 if FULL else 200  # at least, before the job of the first test is drained
 
 
-class Elasticity(OperatorTest):
+class Elasticity(AdministratorTest):
 
     def start_one(self, index, workers, run="run", log=None):
         """Starts a worker with one clone."""
@@ -81,7 +81,7 @@ class Elasticity(OperatorTest):
         for worker in (first, again):
             self.leave(worker)
 
-    def test_operators_save_evict_and_drain(self):
+    def test_administrators_save_evict_and_drain(self):
         config = self.write_config(steps=1000000)
         server = self.start_server(config, log="first.log")
         worker = self.start_worker()
@@ -104,7 +104,7 @@ class Elasticity(OperatorTest):
         drained_at = int(re.search(r"step (\d+) is applied", draining).group(1))
         self.assertGreaterEqual(drained_at, told)
         self.assertEqual(server.wait(), 143, server.text())
-        self.assertIn("an operator has told this server to end", server.text())
+        self.assertIn("an administrator has told this server to end", server.text())
         last = self.newest_checkpoint()
         self.assertGreaterEqual(last, drained_at)
         self.assertIn(self.address(), self.psctl("status", "--timeout=5s", expect=200))

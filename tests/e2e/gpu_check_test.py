@@ -14,7 +14,7 @@ import time
 import unittest
 
 from harness import BIN, ROOT, EndToEndTest, main
-from operators import FULL
+from administrators import FULL
 
 HOST = pathlib.Path(__file__).resolve().parent / "gpu_host"
 SCRIPTS = ROOT / "scripts"

@@ -78,7 +78,7 @@ class Monitoring(EndToEndTest):
         seen = await_status(port, lambda s: s["step"] > 60 and s["checkpoint"]["durable_step"] >= 20
                             and len(s["history"]["step"]) >= 2)
         self.assertTrue(seen["sync"] and seen["is_coordinator"])
-        self.assertEqual([c["worker"] for c in seen["clones"]], [0, 1, 2])
+        self.assertEqual([c["clone"] for c in seen["clones"]], [0, 1, 2])
         self.assertTrue(all(c["state"] == "alive" and c["contributions"] > 0 for c in seen["clones"]), seen["clones"])
         for clone in seen["clones"]:
             self.assertEqual(set(clone["phase_seconds"]), {"input", "pull", "compute", "push", "wait"})
@@ -92,7 +92,7 @@ class Monitoring(EndToEndTest):
         first = self.metrics(port)
         steps = first.value("ps_global_step")
         self.assertGreater(steps, 60)
-        self.assertEqual(first.value("ps_worker_up", worker="2"), 1)
+        self.assertEqual(first.value("ps_clone_up", clone="2"), 1)
         self.assertGreater(first.value("ps_loss"), 0)
         self.assertGreater(first.value("ps_images_total"), 31 * 60)
         self.assertGreaterEqual(first.value("ps_push_requests_total", shard="0", code="OK"), 3 * 60)
@@ -100,7 +100,7 @@ class Monitoring(EndToEndTest):
         self.assertGreater(rounds, 50)
         pulls = first.value("ps_pull_duration_seconds_count", shard="0")
         self.assertGreater(pulls, 3 * 50)
-        self.assertGreater(first.value("ps_worker_phase_seconds_total", worker="1", phase="compute"), 0)
+        self.assertGreater(first.value("ps_clone_phase_seconds_total", clone="1", phase="compute"), 0)
         self.assertEqual(first.value("ps_step_contributors_sum"), 3 * first.value("ps_step_contributors_count"),
                          "a step lacks a contribution")
         resident = first.value("process_resident_memory_bytes")
@@ -177,7 +177,7 @@ class Monitoring(EndToEndTest):
         coordinator, other = self.metrics(ports[0]), self.metrics(ports[1])
         self.assertIn("ps_global_step", coordinator.names)
         self.assertNotIn("ps_global_step", other.names)
-        self.assertNotIn("ps_worker_up", other.names)
+        self.assertNotIn("ps_clone_up", other.names)
         self.assertGreater(other.value("ps_push_received_bytes_total", shard="1"), 1000)
         self.assertGreater(other.value("ps_requests_total", shard="1", method="Apply", code="OK"), 5)
         self.assertEqual(other.value("ps_tasks"), 2)

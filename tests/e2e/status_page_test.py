@@ -82,8 +82,8 @@ class StatusPage(EndToEndTest):
         self.assertGreater(float(dom.ids["loss"]["text"]), 0.0)
         self.assertEqual(float(dom.ids["learning_rate"]["text"]), 0.02)
         self.assertEqual(dom.ids["mode"]["text"], "synchronous")
-        self.assertEqual(sorted(dom.workers), [0, 1, 2])
-        for number, row in dom.workers.items():
+        self.assertEqual(sorted(dom.clones), [0, 1, 2])
+        for number, row in dom.clones.items():
             self.assertEqual(row["attributes"]["data-state"], "alive")
             self.assertIn(f"clone {number}", row["text"])
             self.assertIn(before["clones"][number]["peer"], row["text"])
@@ -104,7 +104,7 @@ class StatusPage(EndToEndTest):
         dom = self.altered(port, change)
         self.assertNotIn("img", dom.tags)
         self.assertEqual(dom.ids["step"]["text"], "7")
-        self.assertIn(HOSTILE, dom.workers[0]["text"])
+        self.assertIn(HOSTILE, dom.clones[0]["text"])
         self.assertIn("Waiting for " + HOSTILE, dom.ids["banners"]["text"])
 
     def test_lost_clone_is_named(self):
@@ -114,7 +114,7 @@ class StatusPage(EndToEndTest):
         os.killpg(self.worker.popen.pid, signal.SIGKILL)
         await_status(port, lambda s: s["clones"][0]["state"] == "lost")
         dom = self.load(port)
-        self.assertEqual(dom.workers[0]["attributes"]["data-state"], "lost")
+        self.assertEqual(dom.clones[0]["attributes"]["data-state"], "lost")
         self.assertIn("Clone 0 is lost", dom.ids["banners"]["text"])
         self.assertIn("Waiting for clone 0 of 1", dom.ids["banners"]["text"])
 

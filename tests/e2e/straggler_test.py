@@ -7,14 +7,14 @@ import subprocess
 import time
 
 from harness import ADAM, main
-from operators import FULL, OperatorTest, clone_of
+from administrators import FULL, AdministratorTest, clone_of
 
 NAMED_WITHIN_S = 5  # until the server, the worker and psctl have named the stopped clone
 DEADLINE_S = 1
 LEASE_S = 10
 
 
-class Straggler(OperatorTest):
+class Straggler(AdministratorTest):
 
     def start_job(self, *server_flags, **changes):
         """Starts a job that does not end by itself, and waits until it is in the middle of training."""
@@ -45,7 +45,7 @@ class Straggler(OperatorTest):
                     named.setdefault(name, time.monotonic() - stopped)
             status = self.status()
             if status["waiting_for"].startswith("clone 2 of 3"):
-                self.assertEqual(status["late_workers"], [2])
+                self.assertEqual(status["late_clones"], [2])
                 named.setdefault("psctl", time.monotonic() - stopped)
                 self.assertIn("waiting for clone 2 of 3", self.psctl("status"))
         print("seconds until clone 2 was named:", {k: round(v, 1) for k, v in named.items()})

@@ -9,7 +9,7 @@ import time
 import numpy
 
 from support import FULL, PROGRAMS, EndToEndTest, PythonJobTest, ServerKeptAlive, main
-from operators import OperatorTest, clone_of
+from administrators import AdministratorTest, clone_of
 
 BATCH = 31
 KILLS_IN_A_SCALE = 10 if FULL else 1
@@ -20,7 +20,7 @@ def owners(status):
     return {clone["worker_id"]: clone["replicas"] for clone in status["clones"] if clone["replicas"]}
 
 
-class Scaling(PythonJobTest, OperatorTest):
+class Scaling(PythonJobTest, AdministratorTest):
     # A server that waits for the variables does not serve yet, so the start does not wait for that.
     start_server = EndToEndTest.start_server
 

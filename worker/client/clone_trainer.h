@@ -81,7 +81,7 @@ class CloneTrainer {
   // CANCELLED with ErrorDetail STOPPED: a failure elsewhere has stopped the job; the message names
   //     it.
   // CANCELLED without it: Stop was called.
-  // PERMISSION_DENIED with ErrorDetail EVICTED: an operator has evicted the clone.
+  // PERMISSION_DENIED with ErrorDetail EVICTED: an administrator has evicted the clone.
   // DEADLINE_EXCEEDED: a server was silent for the peer deadline, perhaps after it applied the last
   //     step, so that nobody knows whether the last checkpoint is written.
   // Errors of the gradient source, and errors of the server that a repetition cannot cure.

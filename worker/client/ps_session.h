@@ -105,7 +105,7 @@ class PsSession {
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
   // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.
   // CANCELLED with STOPPED: training was stopped by a failure, which the message names.
-  // PERMISSION_DENIED with EVICTED: an operator has removed this clone from the job.
+  // PERMISSION_DENIED with EVICTED: an administrator has removed this clone from the job.
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the

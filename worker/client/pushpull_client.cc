@@ -201,8 +201,9 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   // PERMISSION_DENIED is kept for evictions: a clone that has no access, for example because its
-  // key file is open to others, must not read as one that an operator has taken out of the job. An
-  // error that may pass is UNAVAILABLE, after which a program knows that a restart may help.
+  // key file is open to others, must not read as one that an administrator has taken out of the
+  // job. An error that may pass is UNAVAILABLE, after which a program knows that a restart may
+  // help.
   int Return(const absl::Status& status) {
     if (!status.ok()) clone_->error = std::string(status.message());
     const bool is_evicted = GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED;

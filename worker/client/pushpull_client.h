@@ -37,7 +37,7 @@ enum {
   PUSHPULL_INVALID_ARGUMENT = 3,     // names the argument
   PUSHPULL_DEADLINE_EXCEEDED = 4,    // the server was silent for the peer deadline; from
                                      // pushpull_clone_next also: no batch within `milliseconds`
-  PUSHPULL_PERMISSION_DENIED = 7,    // an operator evicted the clone
+  PUSHPULL_PERMISSION_DENIED = 7,    // an administrator evicted the clone
   PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, the call came too early, or
                                      // the clone has no access to a file or to the server
   PUSHPULL_UNAVAILABLE = 14,         // an error that may pass, such as a disk that is full

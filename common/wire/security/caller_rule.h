@@ -36,7 +36,7 @@ class CallerRule {
   absl::Status CheckWorkerId(uint32_t worker_id) const;
 
   // Checks the worker_id of a request, which may be a field of the request or of its `key`.
-  // Requests without a worker_id pass. So do those of operators, who may name any clone's
+  // Requests without a worker_id pass. So do those of administrators, who may name any clone's
   // worker_id.
   template <typename Request>
   absl::Status Check(const Request& request) const {

@@ -371,13 +371,13 @@ TEST_F(CheckpointCallsTest, StatusReportsCheckpointsAndLateClones) {
   Pass(absl::Milliseconds(1500));
   AnswerPublish(1);
   EXPECT_TRUE(Commit(2, 1).ok());
-  EXPECT_THAT(coordinator_->Status(now_).late_workers(), ElementsAre());
+  EXPECT_THAT(coordinator_->Status(now_).late_clones(), ElementsAre());
   Pass(absl::Seconds(2));
   status = coordinator_->Status(now_);
   EXPECT_EQ(status.checkpoints(), 1u);
   EXPECT_EQ(status.seconds_since_checkpoint(), 2);
   EXPECT_EQ(status.last_checkpoint_seconds(), 1.5);
-  EXPECT_THAT(status.late_workers(), ElementsAre(0, 2));
+  EXPECT_THAT(status.late_clones(), ElementsAre(0, 2));
   EXPECT_EQ(status.waiting_for(), "clone 0 of 3 (alive) and 1 more");
 }
 

@@ -230,7 +230,7 @@ TEST_F(CoordinatorTest, ADrainCallEndsAProcessThatHasFinishedTraining) {
   RunStep(1);
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
   Send(coordinator_event::Drain{});
-  EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty()) << "no operator called Drain";
+  EXPECT_TRUE(Take<coordinator_action::EndWanted>().empty()) << "no administrator called Drain";
   Send(coordinator_event::Drain{++call_});
   EXPECT_EQ(Take<coordinator_action::EndWanted>().size(), 1u);
   EXPECT_EQ(Take<coordinator_action::ReplyDrain>().at(0).reply->version(), 1u);

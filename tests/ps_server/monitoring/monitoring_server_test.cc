@@ -38,7 +38,7 @@ ps::StatusReply MakeStatus() {
   status.set_seconds_since_checkpoint(30);
   status.set_last_checkpoint_seconds(0.5);
   status.set_void_contributions(4);
-  status.add_late_workers(1);
+  status.add_late_clones(1);
   ps::Histogram& contributors = *status.mutable_contributors();
   contributors.add_upper_bounds(1);
   contributors.add_upper_bounds(2);
@@ -72,7 +72,7 @@ TrainingFigures MakeFigures() {
   figures.images = 3840;
   figures.losses = 120;
   figures.loss_sum = 240;
-  figures.worker_loss[0] = std::nan("");
+  figures.clone_loss[0] = std::nan("");
   return figures;
 }
 
@@ -222,7 +222,7 @@ TEST_F(MonitoringServerTest, OtherTasksReportOnlyTheirShard) {
   const std::string metrics = BodyOf(Fetch("/metrics"));
   EXPECT_TRUE(absl::StrContains(metrics, "ps_push_received_bytes_total{shard=\"1\"} 77\n"));
   EXPECT_FALSE(absl::StrContains(metrics, "ps_global_step"));
-  EXPECT_FALSE(absl::StrContains(metrics, "ps_worker_up"));
+  EXPECT_FALSE(absl::StrContains(metrics, "ps_clone_up"));
   const json status = json::parse(BodyOf(Fetch("/status.json")));
   EXPECT_EQ(status["is_coordinator"], false);
   EXPECT_EQ(status["shards"][0]["shard"], 1);
@@ -252,18 +252,18 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
         "ps_step_contributors_bucket{le=\"+Inf\"} 120",
         "ps_step_contributors_sum 235",
         "ps_checkpoint_last_success_timestamp_seconds 970",
-        "ps_worker_up{worker=\"0\"} 1",
-        "ps_worker_up{worker=\"1\"} 0",
-        "ps_worker_late{worker=\"1\"} 1",
-        "ps_worker_last_seen_timestamp_seconds{worker=\"0\"} 999.5",
-        "ps_worker_phase_seconds_total{worker=\"0\",phase=\"compute\"} 100",
-        "ps_worker_gpu_utilization_ratio{worker=\"0\"} 0.75",
-        "ps_worker_gpu_info{worker=\"0\",name=\"H100 \xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\"} 1",
-        "ps_worker_loss{worker=\"0\"} Nan",
+        "ps_clone_up{clone=\"0\"} 1",
+        "ps_clone_up{clone=\"1\"} 0",
+        "ps_clone_late{clone=\"1\"} 1",
+        "ps_clone_last_seen_timestamp_seconds{clone=\"0\"} 999.5",
+        "ps_clone_phase_seconds_total{clone=\"0\",phase=\"compute\"} 100",
+        "ps_clone_gpu_utilization_ratio{clone=\"0\"} 0.75",
+        "ps_clone_gpu_info{clone=\"0\",name=\"H100 \xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd\"} 1",
+        "ps_clone_loss{clone=\"0\"} Nan",
         "ps_push_requests_total{shard=\"0\",code=\"OK\"} 1",
         "ps_push_requests_total{shard=\"0\",code=\"ABORTED\"} 1",
         "ps_requests_total{shard=\"0\",method=\"Heartbeat\",code=\"OK\"} 1",
-        "ps_worker_info{worker=\"0\",peer=\"</script><img src=x onerror=alert(1)>\\\"\\\\\\n\"} "
+        "ps_clone_info{clone=\"0\",peer=\"</script><img src=x onerror=alert(1)>\\\"\\\\\\n\"} "
         "1"}) {
     EXPECT_TRUE(absl::StrContains(metrics, "\n" + line + "\n")) << line << " is not in\n"
                                                                 << metrics;
@@ -277,8 +277,8 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
   }
   EXPECT_GT(families.size(), 50);
   for (const std::string absent : {"\nps_accuracy ", "ps_gradient_staleness_steps_bucket",
-                                   "ps_worker_last_seen_timestamp_seconds{worker=\"1\"}",
-                                   "ps_worker_images_total{worker=\"1\"}"}) {
+                                   "ps_clone_last_seen_timestamp_seconds{clone=\"1\"}",
+                                   "ps_clone_images_total{clone=\"1\"}"}) {
     EXPECT_FALSE(absl::StrContains(metrics, absent)) << absent;
   }
 }

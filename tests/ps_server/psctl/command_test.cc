@@ -267,7 +267,7 @@ TEST(PsctlCommandTest, JsonHasEveryFieldAndTheRunIdInHex) {
       reply.set_run_id(std::string("\x00\xff\x10", 3) + std::string(13, 'a'));
       reply.set_version(1200);
       reply.set_seconds_since_checkpoint(-1);
-      reply.add_late_workers(2);
+      reply.add_late_clones(2);
       ps::CloneStatus& clone = *reply.add_clones();
       clone.set_worker_id(2);
       clone.set_peer_name("h\xff");  // not valid UTF-8
@@ -279,7 +279,7 @@ TEST(PsctlCommandTest, JsonHasEveryFieldAndTheRunIdInHex) {
   EXPECT_EQ(json["run_id"], "00ff1061616161616161616161616161");
   EXPECT_EQ(json["version"], "1200");
   EXPECT_EQ(json["seconds_since_checkpoint"], -1.0);
-  EXPECT_EQ(json["late_workers"][0], 2);
+  EXPECT_EQ(json["late_clones"][0], 2);
   EXPECT_EQ(json["clones"][0]["worker_id"], 2);
   EXPECT_EQ(json["clones"][0]["evicted"], false);
   EXPECT_EQ(json["staleness"]["counts"][0], "3");

@@ -25,7 +25,7 @@ ps::StatusReply RunningJob() {
   status.set_checkpoints(3);
   status.set_waiting_for("clone 2 of 4 (compute)");
   status.set_waiting_seconds(4.2);
-  status.add_late_workers(2);
+  status.add_late_clones(2);
   status.set_dropped_contributions(14);
   for (uint32_t id = 0; id < 4; ++id) {
     ps::CloneStatus& clone = *status.add_clones();

@@ -94,7 +94,7 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_EQ(monitor.Figures().images, 31);
   EXPECT_EQ(monitor.Figures().losses, 2);
   EXPECT_DOUBLE_EQ(monitor.Figures().loss_sum, 32.0 / 21.0 + 3.0);
-  EXPECT_EQ(monitor.Figures().worker_loss, (std::map<uint32_t, double>{{0, 3.0}, {1, 2.0}}));
+  EXPECT_EQ(monitor.Figures().clone_loss, (std::map<uint32_t, double>{{0, 3.0}, {1, 2.0}}));
   step.step = 3;
   step.staleness = 0;
   monitor.StepApplied(step);

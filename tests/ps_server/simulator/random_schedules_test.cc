@@ -46,7 +46,7 @@ TEST_P(RandomSchedules, KeepEveryInvariant) {
   RecordProperty("events", std::to_string(sum.events));
   std::printf(
       "%llu events, %llu messages, %llu server crashes, %llu rollbacks, %llu checkpoints "
-      "requested by an operator, %llu evictions, %llu changes of the number of replicas, %llu "
+      "requested by an administrator, %llu evictions, %llu changes of the number of replicas, %llu "
       "steps divided anew, %llu moves to another machine, %llu state files "
       "removed, %llu early pulls, %llu chunks applied ahead, %.0f s of virtual time\n",
       static_cast<unsigned long long>(sum.events), static_cast<unsigned long long>(sum.messages),

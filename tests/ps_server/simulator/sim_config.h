@@ -18,7 +18,7 @@ enum class Mode { kSyncWait, kSyncDrop, kAsync };
 
 // The number of samples of a step.
 inline constexpr uint64_t kBatchSize = 10;
-// An operator scales the job to at most this many replicas.
+// An administrator scales the job to at most this many replicas.
 inline constexpr uint32_t kMaxSimReplicas = 6;
 
 struct SimConfig {
@@ -32,7 +32,7 @@ struct SimConfig {
   bool compare_ahead = true;        // A chunk made ahead is kept only if its inputs are unchanged.
   bool commit_when_whole = true;    // A version becomes visible when all its chunks are made.
   bool checkpoints_keep_marks = true;
-  bool keep_scaled_number = true;          // If false, an operator's number is not written.
+  bool keep_scaled_number = true;          // If false, an administrator's number is not written.
   bool newest_checkpoint_by_epoch = true;  // If false, the checkpoint with the highest step wins.
   bool remove_pending_first = true;  // A new epoch removes what older ones have not published.
   // RunState decides whether a process that ends may remove its state files (I9). If false, the
@@ -87,9 +87,9 @@ struct SimConfig {
   // it on the other machine, and then the frozen server publishes after all.
   double late_publication = 0;
   double disk_failure = 0;  // Per snapshot, publication, and write of an epoch or of a number.
-  double save_rate = 0;     // Per second: an operator asks for a checkpoint.
-  double evict_rate = 0;    // Per second: an operator evicts a clone, which registers again.
-  double scale_rate = 0;    // Per second: an operator changes the number of replicas.
+  double save_rate = 0;     // Per second: an administrator asks for a checkpoint.
+  double evict_rate = 0;    // Per second: an administrator evicts a clone, which registers again.
+  double scale_rate = 0;    // Per second: an administrator changes the number of replicas.
 
   bool sync() const { return mode != Mode::kAsync; }
   // The number of elements of a shard.

@@ -112,7 +112,7 @@ void SimServer::SaveNow() {
         ++world_->saves;
         if (reply->step() < version) world_->Fail("the checkpoint is older than requested");
         if (world_->disk().checkpoints.count(reply->step()) == 0) {
-          world_->Fail("an operator was told of a checkpoint that is not published");
+          world_->Fail("an administrator was told of a checkpoint that is not published");
         }
       });
   HandleCoordinator(coordinator_event::Checkpoint{call});
@@ -283,13 +283,13 @@ void SimServer::HandleCoordinator(const CoordinatorEvent& event) {
     std::visit([this](const auto& a) { Do(a); }, action);
   }
   if (process_.incarnation != incarnation) return;
-  // The check comes after all actions, because the event may be an operator's call that arrived
-  // when the coordinator was about to end.
+  // The check comes after all actions, because the event may be an administrator's call that
+  // arrived when the coordinator was about to end.
   const bool ended = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<coordinator_action::Finished>(action) ||
            std::holds_alternative<coordinator_action::Drained>(action);
   });
-  if (ended) CheckOperatorsAreAnswered();
+  if (ended) CheckAdministratorsAreAnswered();
   ScheduleWakeup();
 }
 

@@ -45,8 +45,8 @@ class SimServer {
   void Drain();
   // Ends the process for good after the job. It removes the state files that are not needed.
   void End();
-  // Calls of an operator. They are never lost, because the simulator has no operator who repeats
-  // them.
+  // Calls of an administrator. They are never lost, because the simulator has no administrator who
+  // repeats them.
   void SaveNow();
   void Evict(uint32_t worker);
   void Scale(uint32_t num_replicas);
@@ -159,7 +159,7 @@ class SimServer {
   void NoteSession(uint32_t worker, uint64_t session);
   void CheckServing(const coordinator_action::Serving& action);
 
-  void CheckOperatorsAreAnswered();
+  void CheckAdministratorsAreAnswered();
   void CheckDecision(const ps::ApplyRequest& request);
   // Checks that the step has a number of replicas that it may have.
   void CheckNumber(uint64_t step);

@@ -428,11 +428,11 @@ void SimServer::Do(const coordinator_action::ReplyDrain&) {
 
 void SimServer::Do(const coordinator_action::EndWanted&) {}
 
-void SimServer::CheckOperatorsAreAnswered() {
+void SimServer::CheckAdministratorsAreAnswered() {
   if (!std::get<Calls<ps::CheckpointReply>>(calls_).empty() ||
       !std::get<Calls<ps::EvictReply>>(calls_).empty() ||
       !std::get<Calls<ps::ScaleReply>>(calls_).empty()) {
-    world_->Fail("an operator was not answered");
+    world_->Fail("an administrator was not answered");
   }
 }
 

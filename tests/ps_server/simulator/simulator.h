@@ -31,7 +31,7 @@ struct SimResult {
   uint64_t messages = 0;
   uint64_t crashes = 0;
   uint64_t rollbacks = 0;
-  uint64_t saves = 0;  // Checkpoints that an operator requested and got.
+  uint64_t saves = 0;  // Checkpoints that an administrator requested and got.
   uint64_t evictions = 0;
   uint64_t scales = 0;
   uint64_t divisions = 0;

@@ -45,7 +45,7 @@ struct Disk {
     std::vector<ShardFile> shards;
   };
   uint64_t epoch = 0;
-  std::optional<uint32_t> replicas;  // The number that an operator has set.
+  std::optional<uint32_t> replicas;  // The number that an administrator has set.
   // Files of unpublished checkpoints, by epoch, step and shard.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t>, ShardFile> temporary;
   std::map<uint64_t, Checkpoint> checkpoints;  // Published ones, by step.
@@ -139,7 +139,7 @@ class World {
   uint64_t messages = 0;
   uint64_t crashes = 0;
   uint64_t rollbacks = 0;
-  uint64_t saves = 0;  // Checkpoints that an operator requested and got.
+  uint64_t saves = 0;  // Checkpoints that an administrator requested and got.
   uint64_t evictions = 0;
   uint64_t scales = 0;     // Changes of the number of replicas that were acknowledged.
   uint64_t divisions = 0;  // Steps that were divided otherwise than the step before.

@@ -1,4 +1,4 @@
-// What an operator is told over real sockets if a peer is dead, silent, foreign or misplaced.
+// What an administrator is told over real sockets if a peer is dead, silent, foreign or misplaced.
 #include "common/cluster/cluster_check.h"
 
 #include <arpa/inet.h>

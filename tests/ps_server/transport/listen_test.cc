@@ -164,7 +164,7 @@ TEST(ListenTest, AServerThatEndsKeepsTheSocketOfItsSuccessor) {
   const std::string path = absl::StrCat(testing::TempDir(), "/successor_", getpid(), ".sock");
   auto first = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(first.ok()) << first.status();
-  // Simulates an operator who makes room for a second server while the first one hangs.
+  // Simulates an administrator who makes room for a second server while the first one hangs.
   ASSERT_EQ(rename(path.c_str(), (path + ".old").c_str()), 0);
   auto second = StartGrpcPsServer("unix:" + path, &handler);
   ASSERT_TRUE(second.ok()) << second.status();

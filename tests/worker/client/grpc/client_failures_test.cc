@@ -394,7 +394,8 @@ TEST(ClientFailuresTest, AnEvictedCloneIsTold) {
   EXPECT_EQ(program.Next(), PUSHPULL_PERMISSION_DENIED);
 }
 
-// PERMISSION_DENIED of another origin than an operator: here a newer process of the same clone.
+// PERMISSION_DENIED of another origin than an administrator: here a newer process of the same
+// clone.
 TEST(ClientFailuresTest, OtherRefusalsAreNoEvictions) {
   ServedJob job;
   job.Start();

@@ -1,4 +1,4 @@
-"""Helpers of tests that act as an operator: calling psctl, finding clone processes, waiting for a status."""
+"""Helpers of tests that act as an administrator: calling psctl, finding clone processes, waiting for a status."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ from processes import clone_pids, send
 FULL = os.environ.get("PUSHPULL_TEST_FULL", "") not in ("", "0")
 
 
-class OperatorTest(EndToEndTest):
+class AdministratorTest(EndToEndTest):
 
     def start_server(self, *arguments, **options):
         """Starts a server and waits until it serves."""

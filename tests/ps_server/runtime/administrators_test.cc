@@ -1,4 +1,4 @@
-// Operator calls to a whole job while its clones train.
+// Administrator calls to a whole job while its clones train.
 #include <memory>
 #include <set>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kOperationTimeout = absl::Seconds(30);
 constexpr uint64_t kManySteps = 200;
 
-// Makes steps so slow that an operator's call arrives between them.
+// Makes steps so slow that an administrator's call arrives between them.
 void Slowly(uint64_t, uint32_t, GradientResult*, absl::Span<float>) {
   absl::SleepFor(absl::Milliseconds(1));
 }
@@ -62,7 +62,7 @@ void ExpectEvicted(const absl::Status& status, const std::string& reason) {
   EXPECT_TRUE(absl::StrContains(status.message(), reason)) << status;
 }
 
-TEST(OperatorsTest, TheCheckpointIsOnDiskWhenTheCallReturns) {
+TEST(AdministratorsTest, TheCheckpointIsOnDiskWhenTheCallReturns) {
   for (const int tasks : {1, 2}) {
     TestFolder folder;
     TestServer server(folder, Options(/*sync=*/true, tasks));
@@ -91,7 +91,7 @@ TEST(OperatorsTest, TheCheckpointIsOnDiskWhenTheCallReturns) {
   }
 }
 
-TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
+TEST(AdministratorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
   std::vector<float> calm;
   for (const bool evict : {false, true}) {
     for (const int tasks : {1, 2}) {
@@ -133,7 +133,7 @@ TEST(OperatorsTest, AnEvictedCloneEndsAndTheOthersMakeTheSameBits) {
   }
 }
 
-TEST(OperatorsTest, AnAsynchronousCloneTakesOverTheReplicaOfAnEvictedOne) {
+TEST(AdministratorsTest, AnAsynchronousCloneTakesOverTheReplicaOfAnEvictedOne) {
   for (const int tasks : {1, 2}) {
     TestFolder folder;
     // The job lasts some seconds, because the replica moves with a heartbeat.
@@ -166,7 +166,7 @@ TEST(OperatorsTest, AnAsynchronousCloneTakesOverTheReplicaOfAnEvictedOne) {
   }
 }
 
-TEST(OperatorsTest, Task0RefusesThePushOfAnEvictedClone) {
+TEST(AdministratorsTest, Task0RefusesThePushOfAnEvictedClone) {
   TestFolder folder;
   TestServer server(folder, Options(/*sync=*/true, 2));
   ASSERT_TRUE(server.Start().ok());
@@ -182,7 +182,7 @@ TEST(OperatorsTest, Task0RefusesThePushOfAnEvictedClone) {
   EXPECT_TRUE(server.WaitAndClose().ok());
 }
 
-TEST(OperatorsTest, DrainByCallLosesNoAppliedStep) {
+TEST(AdministratorsTest, DrainByCallLosesNoAppliedStep) {
   for (const bool sync : {true, false}) {
     TestFolder folder;
     TestServer server(folder, Options(sync));
@@ -210,7 +210,7 @@ TEST(OperatorsTest, DrainByCallLosesNoAppliedStep) {
   }
 }
 
-TEST(OperatorsTest, OnlyTheCoordinatorTakesOperatorCalls) {
+TEST(AdministratorsTest, OnlyTheCoordinatorTakesAdministratorsCalls) {
   TestFolder folder;
   TestServer server(folder, Options(/*sync=*/true, 2));
   ASSERT_TRUE(server.Start().ok());
