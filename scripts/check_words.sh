@@ -39,6 +39,8 @@ retired "say monitoring" 'TlsFilesWatch|Monitor watcher' "${folders[@]}"
 retired "say blocked" '[^[:alnum:]][Bb]arred|IsBarred|CutAndBar' "${folders[@]}"
 retired "say training thread" '[Cc]ompute thread' "${folders[@]}"
 retired "say kMax or kMin" 'k(Most|Least|Fewest)[A-Z]' "${folders[@]}"
+# A round is a step of local steps; the benchmarks of the exchange have rounds of their own.
+retired "say step, iteration or group" 'StepRound|round_wait|ImagesPerRound|Each round pulls' "${folders[@]}"
 retired "say module" '([^[:alnum:]_]|^)[Rr]ooms([^[:alnum:]_]|$)|([^[:alnum:]_]|^)(a|the|this|each|one|per|own) room (of|named|is|has|links)' \
   "${folders[@]}"
 # "Behind" stays for what is hidden or late: a server behind a router, a clock that is behind.

@@ -67,7 +67,7 @@ class MonotonicCondVar {
 };
 
 // A flag that is raised once. It stops threads that work periodically: they wait on it between two
-// rounds. Thread-safe.
+// iterations. Thread-safe.
 class StopFlag {
  public:
   void Raise();

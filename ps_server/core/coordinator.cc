@@ -174,7 +174,7 @@ void Coordinator::Do(const followup::Restored& followup) {
 void Coordinator::Do(const followup::Applied& followup) {
   calls_.Stop();
   job_.version = followup.step;
-  scaling_.NoteApplied(steps_.round());
+  scaling_.NoteApplied(steps_.commits());
   Obey(steps_.NoteApplied());
   if (phase_ != Phase::kStopped) GoOn();
 }

@@ -103,14 +103,14 @@ std::vector<int64_t> Scaling::TakeDue() {
   return DivideEqually(static_cast<int64_t>(options_.limits.batch_size), static_cast<int>(*number));
 }
 
-void Scaling::NoteApplied(const StepRound& round) {
+void Scaling::NoteApplied(const StepCommits& commits) {
   if (!options_.shares_by_speed) return;
   struct Work {
     uint64_t samples = 0;
     double seconds = 0.0;
   };
   std::map<uint32_t, Work> work;
-  for (const auto& [replica, commit] : round.commits()) {
+  for (const auto& [replica, commit] : commits.by_replica()) {
     if (!(commit.info.compute_seconds() > 0)) continue;
     Work& of_clone = work[commit.worker_id];
     of_clone.samples += commit.info.samples();

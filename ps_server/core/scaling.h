@@ -20,7 +20,7 @@
 #include "ps_server/core/coordinator_job.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/core/membership.h"
-#include "ps_server/core/step_round.h"
+#include "ps_server/core/step_commits.h"
 
 namespace pushpull {
 
@@ -55,7 +55,7 @@ class Scaling {
   std::vector<int64_t> TakeDue();
 
   // Every shard has applied the step that had these commits.
-  void NoteApplied(const StepRound& round);
+  void NoteApplied(const StepCommits& commits);
   // Called when a step opens: with shares by speed, plans other shares for the step after it, if
   // they are worthwhile.
   void Plan();

@@ -40,19 +40,19 @@ uint32_t Steps::RestorePositions(const std::string& marks, uint64_t version) {
 void Steps::Open() {
   phase_ = Phase::kOpen;
   opened_ = job_.now;
-  round_.Open(job_.version + 1);
+  commits_.Open(job_.version + 1);
 }
 
 bool Steps::HasContribution(uint32_t replica) const {
   // An asynchronous step has one contribution, which stays at the front of pushes_ until applied.
   const bool may_contribute = is_open() || (IsDeciding() && !options_.sync);
-  return !may_contribute || round_.Has(replica) || pushes_.Has(replica);
+  return !may_contribute || commits_.Has(replica) || pushes_.Has(replica);
 }
 
 std::vector<uint32_t> Steps::Missing() const {
   std::vector<uint32_t> missing;
   for (uint32_t i = 0; i < members_->num_replicas(); ++i) {
-    if (!round_.Has(i)) missing.push_back(i);
+    if (!commits_.Has(i)) missing.push_back(i);
   }
   return missing;
 }
@@ -68,15 +68,15 @@ std::optional<uint32_t> Steps::ReplicaBeingApplied() const {
 
 bool Steps::HasEnough() const {
   return options_.step_deadline > absl::ZeroDuration() && options_.min_contributors > 0 &&
-         round_.num_replicas() - round_.num_void() >= options_.min_contributors;
+         commits_.num_replicas() - commits_.num_void() >= options_.min_contributors;
 }
 
 bool Steps::IsReady() const {
   if (!options_.sync) return !pushes_.empty();
   if (members_->num_replicas() == 0) return false;
-  if (round_.num_replicas() >= members_->num_replicas()) return true;
+  if (commits_.num_replicas() >= members_->num_replicas()) return true;
   if (!HasEnough()) return false;
-  if (job_.now - round_.first_commit() >= options_.step_deadline) return true;
+  if (job_.now - commits_.first_commit() >= options_.step_deadline) return true;
   // A replica that missed a step costs the deadline once, not in every step until it is back.
   for (const uint32_t replica : Missing()) {
     if (!IsLagging(replica)) return false;
@@ -100,13 +100,13 @@ void Steps::CountMissing() {
 bool Steps::IsGivenUpBy(absl::Duration drain_since) const {
   if (!options_.sync) return true;
   const bool worth_waiting =
-      round_.num_replicas() > 0 && job_.now - drain_since < options_.drain_patience;
+      commits_.num_replicas() > 0 && job_.now - drain_since < options_.drain_patience;
   return !IsReady() && !worth_waiting;
 }
 
 absl::Duration Steps::NextWakeup() const {
-  const bool may_drop = is_open() && round_.num_replicas() > 0 && HasEnough();
-  return may_drop ? round_.first_commit() + options_.step_deadline : absl::InfiniteDuration();
+  const bool may_drop = is_open() && commits_.num_replicas() > 0 && HasEnough();
+  return may_drop ? commits_.first_commit() + options_.step_deadline : absl::InfiniteDuration();
 }
 
 Followup Steps::DecideIfReady() {
@@ -117,7 +117,7 @@ Followup Steps::DecideIfReady() {
   decided_.set_step(job_.version + 1);
   if (options_.sync) {
     CountMissing();
-    for (ps::Contribution& contribution : round_.Contributions()) {
+    for (ps::Contribution& contribution : commits_.Contributions()) {
       *decided_.add_contributions() = std::move(contribution);
     }
   } else {
@@ -209,8 +209,8 @@ coordinator_action::StepApplied Steps::Report() const {
   applied.step = decided_.step();
   applied.last_step = job_.length.last_step();
   if (options_.sync) {
-    applied.parts = round_.Parts();
-    applied.missing_replicas = members_->num_replicas() - round_.num_replicas();
+    applied.parts = commits_.Parts();
+    applied.missing_replicas = members_->num_replicas() - commits_.num_replicas();
     return applied;
   }
   const ps::CommitRequest& request = pushes_.front();

@@ -23,7 +23,7 @@
 #include "ps_server/core/membership.h"
 #include "ps_server/core/push_queue.h"
 #include "ps_server/core/replica_positions.h"
-#include "ps_server/core/step_round.h"
+#include "ps_server/core/step_commits.h"
 
 namespace pushpull {
 
@@ -42,7 +42,7 @@ class Steps {
   // Opens the step after job.version.
   void Open();
   // Sync: forgets the commits of the open step, because the batch is divided anew for it.
-  void Reopen() { round_.Open(round_.step()); }
+  void Reopen() { commits_.Open(commits_.step()); }
   // Sync: forgets which replicas have missed a step, because there are other replicas now.
   void ForgetLagging() { lagging_.clear(); }
   // Decides nothing and counts no commit until the next Open.
@@ -50,9 +50,9 @@ class Steps {
   bool is_open() const { return phase_ == Phase::kOpen; }
   absl::Duration opened() const { return opened_; }
   // The step opened last.
-  uint64_t step() const { return round_.step(); }
+  uint64_t step() const { return commits_.step(); }
   // Sync: its commits.
-  const StepRound& round() const { return round_; }
+  const StepCommits& commits() const { return commits_; }
 
   // Returns whether the replica has contributed to the open step, or can do so no longer.
   bool HasContribution(uint32_t replica) const;
@@ -113,7 +113,7 @@ class Steps {
   coordinator_action::StepApplied Report() const;
   Followup CountVoidStep();
 
-  // steps_commits.cc
+  // steps_requests.cc
   Followup CommitSync(CallId call, const ps::CommitRequest& request);
   Followup CommitAsync(CallId call, const ps::CommitRequest& request);
   // Notes a commit that came after its step was decided. The replica no longer lags. Counts the
@@ -132,7 +132,7 @@ class Steps {
 
   Phase phase_ = Phase::kClosed;
   absl::Duration opened_ = absl::ZeroDuration();
-  StepRound round_;           // the commits of the step opened last (sync)
+  StepCommits commits_;       // the commits of the step opened last (sync)
   ps::ApplyRequest decided_;  // the frozen decision: what the shards are told to apply
   uint64_t restored_version_ = 0;
   std::map<uint32_t, uint64_t> last_included_;  // by replica: newest step with its contribution

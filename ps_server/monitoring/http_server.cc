@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kBacklog = 256;
 constexpr int kLongestNapMilliseconds = 100;
-// Pause after each round of work, however much work there is. It bounds the CPU time.
+// Pause after each wake-up, however much work there was. It bounds the CPU time.
 constexpr int kShortestNapMilliseconds = 10;
 
 // Returns a listening socket. Has the errors of StartHttpServer.

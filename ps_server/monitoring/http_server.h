@@ -5,7 +5,7 @@
 //  - memory per connection, and with it the request line and headers (414, 431)
 //  - time from accept to close, whatever the client sends
 //  - one request per connection; methods other than GET and HEAD are refused (405)
-//  - rounds of work per second, so that a flood of requests costs a small share of one core
+//  - wake-ups per second, so that a flood of requests costs a small share of one core
 #ifndef PUSHPULL_PS_SERVER_MONITORING_HTTP_SERVER_H_
 #define PUSHPULL_PS_SERVER_MONITORING_HTTP_SERVER_H_
 

@@ -322,9 +322,9 @@ void WriteTraffic(const MonitoringSnapshot& snapshot, MetricsText* text) {
   histogram("ps_pull_duration_seconds", "From a pull's request to its last byte sent.",
             &RequestCounters::pull_seconds);
   if (snapshot.is_coordinator && snapshot.identity.sync && !snapshot.shards.empty()) {
-    text->Family("ps_round_wait_seconds", MetricType::Histogram,
+    text->Family("ps_barrier_wait_seconds", MetricType::Histogram,
                  "From the first to the last contribution of a step (synchronous mode).");
-    text->Histogram({}, snapshot.shards[0].counters->round_wait_seconds());
+    text->Histogram({}, snapshot.shards[0].counters->barrier_wait_seconds());
   }
 }
 

@@ -17,16 +17,16 @@ void RequestCounters::CountPull(uint64_t version, uint64_t bytes) {
 void RequestCounters::NoteContribution(uint64_t step) {
   const absl::Duration now = now_();
   absl::MutexLock lock(&mutex_);
-  if (step != round_step_) {
-    // After a lower step, the server has gone back to a checkpoint, and the earlier round
+  if (step != step_) {
+    // After a lower step, the server has gone back to a checkpoint, and the earlier step
     // does not count.
-    if (step > round_step_ && round_step_ > 0) {
-      round_wait_seconds_.Observe(round_last_ - round_first_);
+    if (step > step_ && step_ > 0) {
+      barrier_wait_seconds_.Observe(last_commit_ - first_commit_);
     }
-    round_step_ = step;
-    round_first_ = now;
+    step_ = step;
+    first_commit_ = now;
   }
-  round_last_ = now;
+  last_commit_ = now;
 }
 
 uint64_t RequestCounters::calls(PsMethod method, absl::StatusCode code) const {

@@ -42,7 +42,7 @@ class RequestCounters {
   void ObservePull(absl::Duration whole) { pull_seconds_.Observe(whole); }
   // A contribution to `step` has been committed. When the first contribution to a later step
   // comes, the time between the first and the last contribution to the earlier step is added
-  // to round_wait_seconds. Meaningful in sync mode only.
+  // to barrier_wait_seconds. Meaningful in sync mode only.
   void NoteContribution(uint64_t step) ABSL_LOCKS_EXCLUDED(mutex_);
 
   uint64_t calls(PsMethod method, absl::StatusCode code) const;
@@ -53,7 +53,7 @@ class RequestCounters {
   HistogramValues push_seconds() const { return push_seconds_.Values(); }
   HistogramValues pull_wait_seconds() const { return pull_wait_seconds_.Values(); }
   HistogramValues pull_seconds() const { return pull_seconds_.Values(); }
-  HistogramValues round_wait_seconds() const { return round_wait_seconds_.Values(); }
+  HistogramValues barrier_wait_seconds() const { return barrier_wait_seconds_.Values(); }
 
  private:
   const std::function<absl::Duration()> now_;
@@ -64,12 +64,13 @@ class RequestCounters {
   LatencyHistogram push_seconds_;
   LatencyHistogram pull_wait_seconds_;
   LatencyHistogram pull_seconds_;
-  LatencyHistogram round_wait_seconds_;
+  LatencyHistogram barrier_wait_seconds_;
 
   absl::Mutex mutex_;
-  uint64_t round_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: no contribution yet
-  absl::Duration round_first_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration round_last_ ABSL_GUARDED_BY(mutex_);
+  // The step of the newest contribution, 0 before the first one, and its first and last commit.
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration first_commit_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration last_commit_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pushpull

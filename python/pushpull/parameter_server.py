@@ -34,7 +34,7 @@ from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, Sto
 
 FloatArray = numpy.typing.NDArray[numpy.float32]
 PathLike = Union[str, "os.PathLike[str]"]
-MAX_SAMPLES = 1 << 32  # of one contribution (kMaxSamples in ps_server/core/steps_commits.cc)
+MAX_SAMPLES = 1 << 32  # of one contribution (kMaxSamples in ps_server/core/steps_requests.cc)
 POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
 
 

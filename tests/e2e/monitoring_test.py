@@ -96,8 +96,8 @@ class Monitoring(EndToEndTest):
         self.assertGreater(first.value("ps_loss"), 0)
         self.assertGreater(first.value("ps_images_total"), 31 * 60)
         self.assertGreaterEqual(first.value("ps_push_requests_total", shard="0", code="OK"), 3 * 60)
-        rounds = first.value("ps_round_wait_seconds_count")
-        self.assertGreater(rounds, 50)
+        steps = first.value("ps_barrier_wait_seconds_count")
+        self.assertGreater(steps, 50)
         pulls = first.value("ps_pull_duration_seconds_count", shard="0")
         self.assertGreater(pulls, 3 * 50)
         self.assertGreater(first.value("ps_clone_phase_seconds_total", clone="1", phase="compute"), 0)
@@ -107,8 +107,8 @@ class Monitoring(EndToEndTest):
         self.assertGreater(resident, 1e6)
         time.sleep(0.3)  # the server renders the page again after 250 ms
         second = self.metrics(port)
-        # The server counts rounds while it renders a page, so the first page may count one more than its steps.
-        self.assertLessEqual(rounds, second.value("ps_global_step"))
+        # The server counts steps while it renders a page, so the first page may count one more than its steps.
+        self.assertLessEqual(steps, second.value("ps_global_step"))
         for key, value in first.samples.items():
             if first.types[key[0]] == "counter":
                 self.assertGreaterEqual(second.samples[key], value, key)

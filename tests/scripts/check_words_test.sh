@@ -29,6 +29,7 @@ fi
 expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
 expect_caught deploy/a.md 'ps_worker_up'
 expect_caught ps_server/core/b.h '// Answers the calls of an operator.'
+expect_caught ps_server/core/c.h 'class StepRound;'
 expect_caught ps_server/transport/a.h 'bool IsBarred();'
 expect_caught ps_server/monitoring/a.cc 'Monitor watcher_;'
 expect_caught worker/client/a.h '// Called by the compute thread.'

@@ -1,5 +1,5 @@
-// The training loop of one clone. Each round pulls the variables and, for every replica that the
-// clone holds a grant for, computes a gradient, pushes it and commits it.
+// The training loop of one clone. Each iteration pulls the variables and, for every replica that
+// the clone holds a grant for, computes a gradient, pushes it and commits it.
 #ifndef PUSHPULL_WORKER_CLIENT_CLONE_TRAINER_H_
 #define PUSHPULL_WORKER_CLIENT_CLONE_TRAINER_H_
 

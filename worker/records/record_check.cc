@@ -19,21 +19,21 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
   };
   RecordSummary summary;
   std::vector<Example> scratch(pool->num_threads());
-  std::vector<Result> round;
-  for (int64_t begin = 0; begin < source.size(); begin += kImagesPerRound) {
+  std::vector<Result> group;
+  for (int64_t begin = 0; begin < source.size(); begin += kImagesPerGroup) {
     if (progress.stop != nullptr && *progress.stop) {
       return absl::CancelledError(
           absl::StrCat("stopped after ", begin, " of ", source.size(), " records"));
     }
-    const int64_t count = std::min(kImagesPerRound, source.size() - begin);
-    round.clear();
-    round.resize(count);
+    const int64_t count = std::min(kImagesPerGroup, source.size() - begin);
+    group.clear();
+    group.resize(count);
     pool->ParallelFor(count, [&](int64_t i, int thread) {
       Example& example = scratch[thread];
-      round[i].status = source.Read(begin + i, &example, &round[i].issues);
-      if (round[i].status.ok()) round[i].num_boxes = static_cast<int64_t>(example.boxes.size());
+      group[i].status = source.Read(begin + i, &example, &group[i].issues);
+      if (group[i].status.ok()) group[i].num_boxes = static_cast<int64_t>(example.boxes.size());
     });
-    for (Result& result : round) {
+    for (Result& result : group) {
       summary.AddBoxes(std::move(result.issues));
       if (result.status.ok()) {
         ++summary.num_images;

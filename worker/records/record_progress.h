@@ -9,15 +9,15 @@
 namespace pushpull {
 
 struct RecordProgress {
-  // Called on the caller's thread after each round of images, with the number of images done. May
+  // Called on the caller's thread after each group of images, with the number of images done. May
   // be empty.
   std::function<void(int64_t done, int64_t total)> report;
-  // When another thread sets it, the work ends after the current round with CANCELLED. May be null.
+  // When another thread sets it, the work ends after the current group with CANCELLED. May be null.
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Number of images in a round. They are processed in parallel and are in memory together.
-inline constexpr int64_t kImagesPerRound = 64;
+// Number of images in a group. They are processed in parallel and are in memory together.
+inline constexpr int64_t kImagesPerGroup = 64;
 
 }  // namespace pushpull
 

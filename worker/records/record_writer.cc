@@ -115,17 +115,17 @@ absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet
   Shards shards(files, options.output, options.num_shards);
   PP_RETURN_IF_ERROR(shards.Create());
   RecordSummary summary;
-  std::vector<Made> round;
-  for (int64_t begin = 0; begin < set.size(); begin += kImagesPerRound) {
+  std::vector<Made> group;
+  for (int64_t begin = 0; begin < set.size(); begin += kImagesPerGroup) {
     if (options.progress.stop != nullptr && *options.progress.stop) {
       return absl::CancelledError(
           absl::StrCat("stopped after ", begin, " of ", set.size(), " images; nothing is written"));
     }
-    const int64_t count = std::min(kImagesPerRound, set.size() - begin);
-    round.clear();
-    round.resize(count);
-    pool->ParallelFor(count, [&](int64_t i) { round[i] = MakeRecord(set, begin + i); });
-    for (Made& made : round) {
+    const int64_t count = std::min(kImagesPerGroup, set.size() - begin);
+    group.clear();
+    group.resize(count);
+    pool->ParallelFor(count, [&](int64_t i) { group[i] = MakeRecord(set, begin + i); });
+    for (Made& made : group) {
       summary.AddBoxes(std::move(made.issues));
       if (!made.record.ok()) {
         ++summary.num_bad_images;

@@ -162,19 +162,19 @@ TEST_F(CountingHandlerTest, ARoundLastsFromTheFirstToTheLastContribution) {
   CommitTo(5);
   clock_.Advance(absl::Seconds(2));
   CommitTo(5);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0) << "another contribution may follow";
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 0) << "another contribution may follow";
   clock_.Advance(absl::Seconds(7));
   inner_.outcome = ps::PushReply::ALREADY_APPLIED;
   CommitTo(5);
   inner_.outcome = ps::PushReply::ACCEPTED;
   CommitTo(6);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
-  EXPECT_DOUBLE_EQ(counters_->round_wait_seconds().sum, 2.0)
-      << "a late contribution does not extend the round";
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 1);
+  EXPECT_DOUBLE_EQ(counters_->barrier_wait_seconds().sum, 2.0)
+      << "a late contribution does not extend the wait";
   CommitTo(3);  // the server has rolled back
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 1);
   CommitTo(4);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 2);
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 2);
 }
 
 TEST_F(CountingHandlerTest, OnlyCommittedPushesAreContributions) {
@@ -188,10 +188,10 @@ TEST_F(CountingHandlerTest, OnlyCommittedPushesAreContributions) {
   };
   push(1, ps::STAGED);
   push(2, ps::STAGED);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 0);
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 0);
   push(3, ps::COMMITTED);
   push(4, ps::COMMITTED);
-  EXPECT_EQ(Sum(counters_->round_wait_seconds()), 1);
+  EXPECT_EQ(Sum(counters_->barrier_wait_seconds()), 1);
 }
 
 TEST(LatencyHistogramTest, BucketsIncludeTheirUpperBound) {

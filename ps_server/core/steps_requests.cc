@@ -39,8 +39,9 @@ Followup Steps::Commit(CallId call, const ps::CommitRequest& request) {
 Followup Steps::CommitSync(CallId call, const ps::CommitRequest& request) {
   const ps::PushKey& key = request.key();
   const ReplicaTable::Replica& replica = members_->replica(key.replica());
-  const bool decided = !is_open() && key.step() == round_.step();
-  const ReplicaCommit* earlier = key.step() == round_.step() ? round_.Find(key.replica()) : nullptr;
+  const bool decided = !is_open() && key.step() == commits_.step();
+  const ReplicaCommit* earlier =
+      key.step() == commits_.step() ? commits_.Find(key.replica()) : nullptr;
   if (key.step() <= job_.version || (decided && earlier == nullptr)) {
     NoteLate(key);
     Answer(call, ps::PushReply::ALREADY_APPLIED, ps::APPLIED);
@@ -72,7 +73,7 @@ Followup Steps::CommitSync(CallId call, const ps::CommitRequest& request) {
     if (!status.ok()) return followup::Stop{status, call};
   }
   lagging_.erase(key.replica());
-  round_.Add(key.replica(), {key.grant(), key.worker_id(), request.info()}, job_.now);
+  commits_.Add(key.replica(), {key.grant(), key.worker_id(), request.info()}, job_.now);
   Answer(call, is_void ? ps::PushReply::VOID : ps::PushReply::ACCEPTED, ps::COMMITTED);
   return followup::None{};
 }
@@ -146,7 +147,7 @@ void Steps::Answer(CallId call, ps::PushReply::Outcome outcome, ps::Level level,
   reply.set_version(job_.version);
   reply.set_level(level);
   reply.set_staleness(staleness);
-  if (options_.sync && job_.next_step_is_redivided) reply.set_new_grants_step(round_.step() + 1);
+  if (options_.sync && job_.next_step_is_redivided) reply.set_new_grants_step(commits_.step() + 1);
   actions_->push_back(coordinator_action::ReplyCommit{call, std::move(reply)});
 }
 

@@ -1,33 +1,33 @@
 // Tested by tests/ps_server/core/coordinator_test.cc.
-#include "ps_server/core/step_round.h"
+#include "ps_server/core/step_commits.h"
 
 #include <utility>
 
 namespace pushpull {
 
-void StepRound::Open(uint64_t step) {
+void StepCommits::Open(uint64_t step) {
   step_ = step;
   first_commit_ = absl::InfiniteDuration();
   commits_.clear();
 }
 
-const ReplicaCommit* StepRound::Find(uint32_t replica) const {
+const ReplicaCommit* StepCommits::Find(uint32_t replica) const {
   const auto it = commits_.find(replica);
   return it == commits_.end() ? nullptr : &it->second;
 }
 
-void StepRound::Add(uint32_t replica, ReplicaCommit commit, absl::Duration now) {
+void StepCommits::Add(uint32_t replica, ReplicaCommit commit, absl::Duration now) {
   if (commits_.empty()) first_commit_ = now;
   commits_.emplace(replica, std::move(commit));
 }
 
-uint32_t StepRound::num_void() const {
+uint32_t StepCommits::num_void() const {
   uint32_t count = 0;
   for (const auto& [replica, commit] : commits_) count += commit.info.samples() == 0;
   return count;
 }
 
-std::vector<ps::Contribution> StepRound::Contributions() const {
+std::vector<ps::Contribution> StepCommits::Contributions() const {
   std::vector<ps::Contribution> contributions;
   for (const auto& [replica, commit] : commits_) {
     if (commit.info.samples() == 0) continue;
@@ -40,7 +40,7 @@ std::vector<ps::Contribution> StepRound::Contributions() const {
   return contributions;
 }
 
-std::vector<coordinator_action::StepApplied::Part> StepRound::Parts() const {
+std::vector<coordinator_action::StepApplied::Part> StepCommits::Parts() const {
   std::vector<coordinator_action::StepApplied::Part> parts;
   for (const auto& [replica, commit] : commits_) {
     parts.push_back({replica,

@@ -1,6 +1,6 @@
 // Collects the commits of the open step. Not thread-safe.
-#ifndef PUSHPULL_PS_SERVER_CORE_STEP_ROUND_H_
-#define PUSHPULL_PS_SERVER_CORE_STEP_ROUND_H_
+#ifndef PUSHPULL_PS_SERVER_CORE_STEP_COMMITS_H_
+#define PUSHPULL_PS_SERVER_CORE_STEP_COMMITS_H_
 
 #include <cstdint>
 #include <map>
@@ -20,7 +20,7 @@ struct ReplicaCommit {
   ps::CommitInfo info;
 };
 
-class StepRound {
+class StepCommits {
  public:
   // Forgets all commits and begins to collect those of `step`.
   void Open(uint64_t step);
@@ -28,7 +28,7 @@ class StepRound {
 
   bool Has(uint32_t replica) const { return commits_.count(replica) > 0; }
   const ReplicaCommit* Find(uint32_t replica) const;
-  const std::map<uint32_t, ReplicaCommit>& commits() const { return commits_; }
+  const std::map<uint32_t, ReplicaCommit>& by_replica() const { return commits_; }
   void Add(uint32_t replica, ReplicaCommit commit, absl::Duration now);
 
   uint32_t num_replicas() const { return static_cast<uint32_t>(commits_.size()); }
@@ -49,4 +49,4 @@ class StepRound {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_PS_SERVER_CORE_STEP_ROUND_H_
+#endif  // PUSHPULL_PS_SERVER_CORE_STEP_COMMITS_H_
