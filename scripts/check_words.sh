@@ -49,6 +49,7 @@ retired "begin with what it is, not with Of" '(//|#) Of ' "${folders[@]}"
 # "Slot" means an optimizer's slot variable. These folders deal with replicas, so the word would be ambiguous there.
 retired "say replica" '([^_[:alnum:]]|^)[Ss]lots?([^_[:alnum:]]|$)' \
   ps_server/core ps_server/psctl worker/data worker/train
+retired "say place" '([^_[:alnum:]]|^)([Ss]lots?|VariableSlot|FindSlot)([^_[:alnum:]]|$)' worker/model tests/worker/model
 
 if [ $violations -gt 0 ]; then
   echo "words: $violations retired words"

@@ -12,24 +12,24 @@
 namespace pushpull {
 namespace {
 
-VariableSlot FindSlot(const VariableLayout& layout, int index) {
-  VariableSlot slot;
-  if (index == op::kNoVariable) return slot;
+VariablePlace FindPlace(const VariableLayout& layout, int index) {
+  VariablePlace place;
+  if (index == op::kNoVariable) return place;
   const int64_t end =
       index + 1 < layout.num_variables() ? layout.offset(index + 1) : layout.total_elements();
-  slot.offset = layout.offset(index);
-  slot.size = layout.num_elements(index);
-  slot.padded_size = end - slot.offset;
-  slot.frozen = layout.variables()[index].frozen;
-  return slot;
+  place.offset = layout.offset(index);
+  place.size = layout.num_elements(index);
+  place.padded_size = end - place.offset;
+  place.frozen = layout.variables()[index].frozen;
+  return place;
 }
 
 // Only weights and biases can be shared (CheckNetwork).
 void MarkShared(std::vector<LayerVariables>* layers) {
   std::set<int64_t> written;  // offsets of the variables of later layers
   for (size_t l = layers->size(); l-- > 0;) {
-    for (VariableSlot* slot : {&(*layers)[l].weights, &(*layers)[l].biases}) {
-      if (slot->present()) slot->shared = !written.insert(slot->offset).second;
+    for (VariablePlace* place : {&(*layers)[l].weights, &(*layers)[l].biases}) {
+      if (place->present()) place->shared = !written.insert(place->offset).second;
     }
   }
 }
@@ -37,8 +37,8 @@ void MarkShared(std::vector<LayerVariables>* layers) {
 }  // namespace
 
 bool LayerVariables::trainable() const {
-  for (const VariableSlot* slot : {&weights, &biases, &gamma, &beta}) {
-    if (slot->present() && !slot->frozen) return true;
+  for (const VariablePlace* place : {&weights, &biases, &gamma, &beta}) {
+    if (place->present() && !place->frozen) return true;
   }
   return false;
 }
@@ -54,9 +54,10 @@ absl::StatusOr<std::vector<LayerVariables>> ResolveVariables(const NetworkSpec& 
   std::vector<LayerVariables> result;
   for (const FusedLayer& layer : fused.layers) {
     const op::BatchNorm norm = layer.batch_norm.value_or(op::BatchNorm());
-    result.push_back({FindSlot(layout, layer.weights), FindSlot(layout, layer.biases),
-                      FindSlot(layout, norm.gamma), FindSlot(layout, norm.beta),
-                      FindSlot(layout, norm.moving_mean), FindSlot(layout, norm.moving_variance)});
+    result.push_back({FindPlace(layout, layer.weights), FindPlace(layout, layer.biases),
+                      FindPlace(layout, norm.gamma), FindPlace(layout, norm.beta),
+                      FindPlace(layout, norm.moving_mean),
+                      FindPlace(layout, norm.moving_variance)});
   }
   MarkShared(&result);
   return result;

@@ -15,7 +15,7 @@
 namespace pushpull {
 
 // The place of one variable, in elements of the flat vector.
-struct VariableSlot {
+struct VariablePlace {
   static constexpr int64_t kAbsent = -1;
   int64_t offset = kAbsent;  // kAbsent: the layer has no such variable
   int64_t size = 0;
@@ -27,14 +27,14 @@ struct VariableSlot {
 };
 
 struct LayerVariables {
-  VariableSlot weights;
-  VariableSlot biases;
-  VariableSlot gamma;
-  VariableSlot beta;
-  VariableSlot moving_mean;
-  VariableSlot moving_variance;
+  VariablePlace weights;
+  VariablePlace biases;
+  VariablePlace gamma;
+  VariablePlace beta;
+  VariablePlace moving_mean;
+  VariablePlace moving_variance;
   // All six, present or not, in the order of the layout.
-  std::array<const VariableSlot*, 6> slots() const {
+  std::array<const VariablePlace*, 6> places() const {
     return {&weights, &biases, &gamma, &beta, &moving_mean, &moving_variance};
   }
   // True if the layer has weights, biases, gamma or beta that are not frozen, so that the backward

@@ -67,9 +67,9 @@ int64_t WorkspaceBytes(const NetworkSpec& spec, const FusedNetwork& fused,
 std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
   std::vector<int64_t> ends;
   int64_t end = 0;
-  for (const LayerVariables& slots : layers) {
-    for (const VariableSlot* slot : slots.slots()) {
-      if (slot->present()) end = std::max(end, slot->offset + slot->padded_size);
+  for (const LayerVariables& variables : layers) {
+    for (const VariablePlace* place : variables.places()) {
+      if (place->present()) end = std::max(end, place->offset + place->padded_size);
     }
     ends.push_back(end);
   }
@@ -79,21 +79,21 @@ std::vector<int64_t> VariablesEnd(const std::vector<LayerVariables>& layers) {
 // The number of elements that the layer with the most of them adds to the gradients of others.
 int64_t SharedElements(const std::vector<LayerVariables>& layers) {
   int64_t elements = 0;
-  for (const LayerVariables& slots : layers) {
-    if (!slots.weights.shared && !slots.biases.shared) continue;
-    elements = std::max(elements, slots.weights.size + slots.biases.size);
+  for (const LayerVariables& variables : layers) {
+    if (!variables.weights.shared && !variables.biases.shared) continue;
+    elements = std::max(elements, variables.weights.size + variables.biases.size);
   }
   return elements;
 }
 
 // The ranges of a layer's gradient that no operator writes: frozen variables and padding. Adjacent
 // ranges are joined.
-std::vector<ElementRange> ZeroRanges(const LayerVariables& slots) {
+std::vector<ElementRange> ZeroRanges(const LayerVariables& variables) {
   std::vector<ElementRange> ranges;
-  for (const VariableSlot* slot : slots.slots()) {
-    if (!slot->present()) continue;
-    const int64_t begin = slot->offset + (slot->frozen ? 0 : slot->size);
-    const int64_t end = slot->offset + slot->padded_size;
+  for (const VariablePlace* place : variables.places()) {
+    if (!place->present()) continue;
+    const int64_t begin = place->offset + (place->frozen ? 0 : place->size);
+    const int64_t end = place->offset + place->padded_size;
     if (begin == end) continue;
     if (!ranges.empty() && ranges.back().end == begin) {
       ranges.back().end = end;
@@ -170,7 +170,7 @@ Network<T>::Network(const NetworkSpec& spec, Plan plan, Operators<T>* operators,
       residual_sources_(FindResidualSources(plan_.fused)),
       last_readers_(FindLastReaders(plan_.fused)),
       batch_norms_(plan_.fused.layers.size()) {
-  for (const LayerVariables& slots : plan_.variables) zeros_.push_back(ZeroRanges(slots));
+  for (const LayerVariables& variables : plan_.variables) zeros_.push_back(ZeroRanges(variables));
 }
 
 template <typename T>

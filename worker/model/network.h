@@ -180,7 +180,7 @@ class Network {
   std::vector<const T*> WholeValues(int l);
   Parameter* GammaGradient(int l) const;
   Parameter* BetaGradient(int l) const;
-  Parameter* GradientOf(const LayerVariables& slots, const VariableSlot& slot) const;
+  Parameter* GradientOf(const LayerVariables& variables, const VariablePlace& place) const;
 
   void ForwardLayer(int l);
   void BackwardLayer(int l);

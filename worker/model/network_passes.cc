@@ -48,16 +48,16 @@ void Network<T>::Begin(const Pass& pass) {
 
 template <typename T>
 void Network<T>::BindBatchNorm(int l) {
-  const LayerVariables& slots = plan_.variables[l];
+  const LayerVariables& variables = plan_.variables[l];
   const bool batch = UsesBatchStatistics(l);
   const Parameter* const ones = static_cast<const Parameter*>(constants_->data());
   const Parameter* const zeros = ones + plan_.constants;
   BatchNorm<Parameter>& norm = batch_norms_[l];
-  norm.gamma = slots.gamma.present() ? pass_.variables + slots.gamma.offset : ones;
-  norm.beta = slots.beta.present() ? pass_.variables + slots.beta.offset : zeros;
-  norm.mean = batch ? Sums(buffers(l).mean) : pass_.variables + slots.moving_mean.offset;
+  norm.gamma = variables.gamma.present() ? pass_.variables + variables.gamma.offset : ones;
+  norm.beta = variables.beta.present() ? pass_.variables + variables.beta.offset : zeros;
+  norm.mean = batch ? Sums(buffers(l).mean) : pass_.variables + variables.moving_mean.offset;
   norm.variance =
-      batch ? Sums(buffers(l).variance) : pass_.variables + slots.moving_variance.offset;
+      batch ? Sums(buffers(l).variance) : pass_.variables + variables.moving_variance.offset;
   norm.epsilon = fused(l).batch_norm->epsilon;
   norm.statistics = batch ? Statistics::kBatch : Statistics::kFrozen;
 }
@@ -123,10 +123,10 @@ void Network<T>::ForwardLayer(int l) {
                        DropoutSalt(layer), dropped);
   }
   const Lazy<T> x = OperatorInput(l);
-  const LayerVariables& slots = plan_.variables[l];
-  const Parameter* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
+  const LayerVariables& variables = plan_.variables[l];
+  const Parameter* const weights = pass_.variables + std::max<int64_t>(variables.weights.offset, 0);
   const Parameter* const biases =
-      slots.biases.present() ? pass_.variables + slots.biases.offset : nullptr;
+      variables.biases.present() ? pass_.variables + variables.biases.offset : nullptr;
   T* const raw = Values(buffers(l).raw);
   switch (layer.kind) {
     case FusedLayer::Kind::kConvolution:
@@ -152,25 +152,25 @@ void Network<T>::ForwardLayer(int l) {
 // output in any case, so they go to the arena if the batch norm has no such variable.
 template <typename T>
 typename Network<T>::Parameter* Network<T>::GammaGradient(int l) const {
-  const VariableSlot& slot = plan_.variables[l].gamma;
-  return slot.present() ? pass_.gradient + slot.offset : Sums(buffers(l).dgamma);
+  const VariablePlace& place = plan_.variables[l].gamma;
+  return place.present() ? pass_.gradient + place.offset : Sums(buffers(l).dgamma);
 }
 
 template <typename T>
 typename Network<T>::Parameter* Network<T>::BetaGradient(int l) const {
-  const VariableSlot& slot = plan_.variables[l].beta;
-  return slot.present() ? pass_.gradient + slot.offset : Sums(buffers(l).dbeta);
+  const VariablePlace& place = plan_.variables[l].beta;
+  return place.present() ? pass_.gradient + place.offset : Sums(buffers(l).dbeta);
 }
 
 // Where the operator of a layer writes the gradient of its weights or biases. A gradient that is
 // added to that of other layers goes to memory of its own first, because operators do not
 // accumulate.
 template <typename T>
-typename Network<T>::Parameter* Network<T>::GradientOf(const LayerVariables& slots,
-                                                       const VariableSlot& slot) const {
-  if (!slot.shared) return pass_.gradient + std::max<int64_t>(slot.offset, 0);
+typename Network<T>::Parameter* Network<T>::GradientOf(const LayerVariables& variables,
+                                                       const VariablePlace& place) const {
+  if (!place.shared) return pass_.gradient + std::max<int64_t>(place.offset, 0);
   Parameter* const shared = static_cast<Parameter*>(shared_->data());
-  return &slot == &slots.weights ? shared : shared + slots.weights.size;
+  return &place == &variables.weights ? shared : shared + variables.weights.size;
 }
 
 template <typename T>
@@ -219,7 +219,7 @@ template <typename T>
 void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
   const FusedLayer& layer = fused(l);
   const ConvolutionShape shape = ConvolutionOf(layer, pass_.batch.samples);
-  const LayerVariables& slots = plan_.variables[l];
+  const LayerVariables& variables = plan_.variables[l];
   OutputGradient<T> dy;
   dy.dz = Values(buffers(l).dz);
   dy.raw = Values(buffers(l).raw);
@@ -229,9 +229,10 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
     dy.dgamma = GammaGradient(l);
   }
   const Lazy<T> x = OperatorInput(l);
-  const Parameter* const weights = pass_.variables + std::max<int64_t>(slots.weights.offset, 0);
-  Parameter* const dweights = GradientOf(slots, slots.weights);
-  Parameter* const dbiases = slots.biases.present() ? GradientOf(slots, slots.biases) : nullptr;
+  const Parameter* const weights = pass_.variables + std::max<int64_t>(variables.weights.offset, 0);
+  Parameter* const dweights = GradientOf(variables, variables.weights);
+  Parameter* const dbiases =
+      variables.biases.present() ? GradientOf(variables, variables.biases) : nullptr;
   switch (layer.kind) {
     case FusedLayer::Kind::kConvolution:
       operators_.ConvolutionBackward(shape, x, weights, dy, dweights, dbiases, dx, workspace());
@@ -245,9 +246,9 @@ void Network<T>::BackwardOperator(int l, const InputGradient<T>& dx) {
     case FusedLayer::Kind::kGather:
       LOG(FATAL) << layer.name << ": BackwardGather computes it";
   }
-  for (const VariableSlot* slot : {&slots.weights, &slots.biases}) {
-    if (!slot->shared) continue;
-    operators_.AddTo(slot->size, GradientOf(slots, *slot), pass_.gradient + slot->offset);
+  for (const VariablePlace* place : {&variables.weights, &variables.biases}) {
+    if (!place->shared) continue;
+    operators_.AddTo(place->size, GradientOf(variables, *place), pass_.gradient + place->offset);
   }
 }
 
@@ -308,12 +309,12 @@ template <typename T>
 void Network<T>::PushMovingStatistics() {
   std::vector<PushedStatistics<Parameter>> norms;
   for (int l = 0; l < num_layers(); ++l) {
-    const LayerVariables& slots = plan_.variables[l];
-    if (!slots.moving_mean.present() || slots.moving_mean.frozen) continue;
-    norms.push_back({slots.moving_mean.size, ShapeOf(fused(l).output_shape).rows(),
+    const LayerVariables& variables = plan_.variables[l];
+    if (!variables.moving_mean.present() || variables.moving_mean.frozen) continue;
+    norms.push_back({variables.moving_mean.size, ShapeOf(fused(l).output_shape).rows(),
                      Sums(buffers(l).mean), Sums(buffers(l).variance),
-                     pass_.gradient + slots.moving_mean.offset,
-                     pass_.gradient + slots.moving_variance.offset});
+                     pass_.gradient + variables.moving_mean.offset,
+                     pass_.gradient + variables.moving_variance.offset});
   }
   operators_.MovingStatistics(norms);
 }
