@@ -50,7 +50,7 @@ struct Lazy {
   const T* raw = nullptr;
   const BatchNorm<ParameterOf<T>>* batch_norm = nullptr;  // null: identity
   Activation activation = Activation::kNone;
-  const T* skip = nullptr;  // null, or a residual of the same shape; only with Activation::kNone
+  const T* skip = nullptr;  // null, or a value of the same shape; only with Activation::kNone
   // Null, or the value as Apply() wrote it, which is then read instead of being computed again.
   const T* applied = nullptr;
 };

@@ -65,12 +65,12 @@ class Block(nn.Module):
         self.expand = Layer(scope + "/expand", channels, inner) if expansion > 1 else None
         self.depthwise = Layer(scope + "/depthwise", inner, inner, 3, stride, depthwise=True)
         self.project = Layer(scope + "/project", inner, depth, activate=False)
-        self.residual, self.tapped = stride == 1 and channels == depth, tapped
+        self.skip, self.tapped = stride == 1 and channels == depth, tapped
 
     def forward(self, x):
         inner = x if self.expand is None else self.expand(x)
         y = self.project(self.depthwise(inner))
-        if self.residual:
+        if self.skip:
             y = x + y
         return (y, inner) if self.tapped else y
 

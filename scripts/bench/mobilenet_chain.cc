@@ -76,7 +76,7 @@ void MobilenetChain::AddLayer(const ConvolutionShape& shape, bool depthwise, Act
 void MobilenetChain::AddBlock(int64_t expansion, int64_t out, int stride) {
   const Shape in = OutputShape();
   const int source = static_cast<int>(layers_.size()) - 1;
-  const bool residual = stride == 1 && in.c == out;
+  const bool skip = stride == 1 && in.c == out;
   if (expansion > 1) {
     AddLayer(SameConvolution(in, in.c * expansion, 1, 1), false, Activation::kRelu6, true);
   }
@@ -84,7 +84,7 @@ void MobilenetChain::AddBlock(int64_t expansion, int64_t out, int stride) {
   AddLayer(SameConvolution(OutputShape(), OutputShape().c, 3, stride), true, Activation::kRelu6,
            true);
   AddLayer(SameConvolution(OutputShape(), out, 1, 1), false, Activation::kNone, true);
-  if (!residual) return;
+  if (!skip) return;
   Layer& input = *layers_[source];
   input.applied.resize(in.size());
   input.output.applied = input.applied.data();

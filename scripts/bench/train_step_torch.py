@@ -41,10 +41,10 @@ class Block(nn.Module):
         layers = convolution(channels, inner) if expansion > 1 else []
         layers += convolution(inner, inner, 3, stride, inner) + convolution(inner, depth, activate=False)
         self.body = nn.Sequential(*layers)
-        self.residual = stride == 1 and channels == depth
+        self.skip = stride == 1 and channels == depth
 
     def forward(self, x):
-        return x + self.body(x) if self.residual else self.body(x)
+        return x + self.body(x) if self.skip else self.body(x)
 
 
 def scaled_depth(depth, width):

@@ -49,6 +49,7 @@ expect_caught ps_server/store/a.h '// Of one shard.'
 expect_caught ps_server/core/a.cc 'StrFormat("%s: worker %d is here", who, id);'
 expect_caught common/wire/a.cc 'StrCat("worker ", request.worker_id(), " is here");'
 expect_caught ps_server/core/a.h 'uint32_t slot = 0;'
+expect_caught worker/model/b.h 'int residual = kNone;'
 expect_caught worker/model/a.h 'const VariableSlot& slot;'
 expect_caught worker/train/a.py '# the slots of a clone'
 

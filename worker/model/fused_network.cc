@@ -91,11 +91,11 @@ class Fuser {
 
   absl::Status operator()(const op::Add&) {
     const std::vector<int>& inputs = network_.nodes[node_].inputs;
-    for (const auto& [sum, residual] :
+    for (const auto& [sum, skip] :
          {std::pair(inputs[0], inputs[1]), std::pair(inputs[1], inputs[0])}) {
       FusedLayer* const layer = Joinable(sum);
-      if (layer == nullptr || HasValueOfItsOwn(*layer) || !CanBeResidual(residual, sum)) continue;
-      layer->residual = layer_of_[residual];
+      if (layer == nullptr || HasValueOfItsOwn(*layer) || !CanBeSkip(skip, sum)) continue;
+      layer->skip = layer_of_[skip];
       return Join(sum);
     }
     return BeginGather();
@@ -122,7 +122,7 @@ class Fuser {
   }
 
   static bool HasValueOfItsOwn(const FusedLayer& layer) {
-    return layer.activation != Activation::kNone || layer.residual != FusedLayer::kNone;
+    return layer.activation != Activation::kNone || layer.skip != FusedLayer::kNone;
   }
 
   int Input() const { return network_.nodes[node_].inputs[0]; }
@@ -182,13 +182,13 @@ class Fuser {
     return reader < node_ ? layer_of_[reader] : static_cast<int>(network_.nodes.size());
   }
 
-  // True if the layer of node `sum` can add the value of node `residual`. In the backward pass the
-  // gradients of both are one buffer. So only layers before the sum's may read the residual too,
+  // True if the layer of node `sum` can add the value of node `skip`. In the backward pass the
+  // gradients of both are one buffer. So only layers before the sum's may read the skip too,
   // and there must be one, because its backward pass finishes the gradient.
-  bool CanBeResidual(int residual, int sum) const {
-    if (residual == Node::kImage || residual == sum) return false;
-    const std::vector<int>& readers = readers_[residual];
-    if (layer_of_[residual] == FusedLayer::kNone || readers.size() < 2) return false;
+  bool CanBeSkip(int skip, int sum) const {
+    if (skip == Node::kImage || skip == sum) return false;
+    const std::vector<int>& readers = readers_[skip];
+    if (layer_of_[skip] == FusedLayer::kNone || readers.size() < 2) return false;
     return std::all_of(readers.begin(), readers.end(), [&](int reader) {
       return reader == node_ || LayerThatReads(reader) < layer_of_[sum];
     });

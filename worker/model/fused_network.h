@@ -17,7 +17,7 @@
 
 namespace pushpull {
 
-// One fused layer: value = residual + activation(batch_norm(op(dropout(input)))). Several layers
+// One fused layer: value = skip + activation(batch_norm(op(dropout(input)))). Several layers
 // may read the value. `op` is a convolution with or without biases, a global pool, or a gather: an
 // operator that reads whole values (kernels/gather/gather.h). A gather may have several inputs, and
 // has neither dropout nor batch norm.
@@ -26,14 +26,14 @@ namespace pushpull {
 // gradient by it, and doing so again changes nothing. All other activations are gathers.
 struct FusedLayer {
   static constexpr int kImage = -1;  // for `inputs`: the network's input
-  static constexpr int kNone = -2;   // for `residual`: there is none
+  static constexpr int kNone = -2;   // for `skip`: there is none
 
   enum class Kind { kConvolution, kDepthwise, kGlobalAveragePool, kGather };
 
   Kind kind = Kind::kConvolution;
   std::string name;         // of the node of `op`
   std::vector<int> inputs;  // indices of the layers whose values are read; earlier layers
-  int residual = kNone;     // index of the layer whose value is added; an earlier layer
+  int skip = kNone;         // index of the layer whose value is added; an earlier layer
   std::vector<FeatureShape> input_shapes;
   FeatureShape output_shape;
   Window window;    // of a convolution
@@ -53,8 +53,7 @@ struct FusedLayer {
 struct FusedNetwork {
   // In topological order.
   std::vector<FusedLayer> layers;
-  // The layers of OutputNodes(network), in that order. They have neither batch norm nor activation
-  // nor residual.
+  // The layers of OutputNodes(network), in that order. They have no batch norm, activation or skip.
   std::vector<int> outputs;
 };
 

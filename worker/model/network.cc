@@ -167,7 +167,7 @@ Network<T>::Network(const NetworkSpec& spec, Plan plan, Operators<T>* operators,
       plan_(std::move(plan)),
       operators_(*operators),
       options_(options),
-      residual_sources_(FindResidualSources(plan_.fused)),
+      skip_sources_(FindSkipSources(plan_.fused)),
       last_readers_(FindLastReaders(plan_.fused)),
       batch_norms_(plan_.fused.layers.size()) {
   for (const LayerVariables& variables : plan_.variables) zeros_.push_back(ZeroRanges(variables));

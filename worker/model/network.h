@@ -193,7 +193,7 @@ class Network {
   const Plan plan_;
   Operators<T>& operators_;
   const NetworkOptions options_;
-  const std::vector<bool> residual_sources_;
+  const std::vector<bool> skip_sources_;
   const std::vector<int> last_readers_;
   std::vector<std::vector<ElementRange>> zeros_;  // per layer: ranges of the gradient to set to 0
   std::unique_ptr<Objective<T>> objective_;

@@ -18,7 +18,7 @@ class MemoryBuilder {
       : network_(network),
         max_batch_(max_batch),
         bytes_(bytes),
-        sources_(FindResidualSources(network)) {
+        sources_(FindSkipSources(network)) {
     memory_.layers.resize(network.layers.size());
   }
 
@@ -90,8 +90,8 @@ class MemoryBuilder {
       return;
     }
     Touch(&LayerBuffers::raw, l, step);
-    if (network_.layers[l].residual != FusedLayer::kNone) {
-      Touch(&LayerBuffers::applied, network_.layers[l].residual, step);
+    if (network_.layers[l].skip != FusedLayer::kNone) {
+      Touch(&LayerBuffers::applied, network_.layers[l].skip, step);
     }
   }
 
@@ -113,7 +113,7 @@ class MemoryBuilder {
     }
     if (!sources_[l]) return;
     Touch(&LayerBuffers::applied, l, l);
-    if (layer.residual != FusedLayer::kNone) Touch(&LayerBuffers::applied, layer.residual, l);
+    if (layer.skip != FusedLayer::kNone) Touch(&LayerBuffers::applied, layer.skip, l);
   }
 
   void Backward(int l, int step, int first_trainable) {
@@ -145,8 +145,8 @@ class MemoryBuilder {
         Touch(&LayerBuffers::dbeta, input, step);
       }
     }
-    if (layer.residual >= first_trainable) {
-      memory_.layers[layer.residual].dz = memory_.layers[l].dz;
+    if (layer.skip >= first_trainable) {
+      memory_.layers[layer.skip].dz = memory_.layers[l].dz;
     }
   }
 
@@ -181,13 +181,13 @@ class MemoryBuilder {
 bool IsPlain(const FusedNetwork& network, int l) {
   const FusedLayer& layer = network.layers[l];
   return !layer.batch_norm.has_value() && layer.activation == Activation::kNone &&
-         layer.residual == FusedLayer::kNone;
+         layer.skip == FusedLayer::kNone;
 }
 
-std::vector<bool> FindResidualSources(const FusedNetwork& network) {
+std::vector<bool> FindSkipSources(const FusedNetwork& network) {
   std::vector<bool> sources(network.layers.size(), false);
   for (const FusedLayer& layer : network.layers) {
-    if (layer.residual != FusedLayer::kNone) sources[layer.residual] = true;
+    if (layer.skip != FusedLayer::kNone) sources[layer.skip] = true;
   }
   return sources;
 }

@@ -25,7 +25,7 @@ struct ElementBytes {
 // need the buffer.
 struct LayerBuffers {
   int64_t raw = BufferPlan::kAbsent;      // the operator's output, before batch norm and activation
-  int64_t applied = BufferPlan::kAbsent;  // the layer's final value, if a residual link reads it
+  int64_t applied = BufferPlan::kAbsent;  // the layer's final value, if it is the skip of another
   int64_t dz = BufferPlan::kAbsent;       // gradient of the output after batch norm
   int64_t dropped = BufferPlan::kAbsent;  // the input after dropout
   int64_t ddropped = BufferPlan::kAbsent;  // gradient of `dropped`
@@ -49,16 +49,16 @@ struct NetworkMemory {
   std::vector<LayerBuffers> layers;     // one per layer
 };
 
-// True for each layer whose value a later layer adds through a residual link.
-std::vector<bool> FindResidualSources(const FusedNetwork& network);
+// Returns for each layer whether its value is the skip of a later layer.
+std::vector<bool> FindSkipSources(const FusedNetwork& network);
 
 // For each layer, the last layer whose operator reads its value; FusedLayer::kNone if none does.
 std::vector<int> FindLastReaders(const FusedNetwork& network);
 
 // Plans the arena for training steps of up to `max_batch` samples. A buffer that the backward pass
 // reads lives until its last reader there. Layers below `first_trainable` get no gradient buffers.
-// A residual link passes its gradient on unchanged, so the dz of its source shares the buffer of
-// the reading layer's dz.
+// The gradient of a skip is that of the sum, so the dz of its source shares the buffer of the dz of
+// the layer that adds it.
 NetworkMemory PlanTrainingMemory(const FusedNetwork& network, int64_t max_batch,
                                  int first_trainable, const ElementBytes& bytes);
 

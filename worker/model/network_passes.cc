@@ -93,8 +93,8 @@ Lazy<T> Network<T>::Value(int l) const {
   value.raw = Values(buffers(l).raw);
   value.batch_norm = layer.batch_norm.has_value() ? &batch_norms_[l] : nullptr;
   value.activation = layer.activation;
-  if (layer.residual != FusedLayer::kNone) value.skip = Values(buffers(layer.residual).applied);
-  if (residual_sources_[l]) value.applied = Values(buffers(l).applied);
+  if (layer.skip != FusedLayer::kNone) value.skip = Values(buffers(layer.skip).applied);
+  if (skip_sources_[l]) value.applied = Values(buffers(l).applied);
   return value;
 }
 
@@ -145,7 +145,7 @@ void Network<T>::ForwardLayer(int l) {
       }
       break;
   }
-  if (residual_sources_[l]) operators_.Apply(Value(l), Values(buffers(l).applied));
+  if (skip_sources_[l]) operators_.Apply(Value(l), Values(buffers(l).applied));
 }
 
 // Where backward writes the sums dgamma and dbeta. It needs them for the gradient of the layer's
@@ -180,12 +180,12 @@ InputGradient<T> Network<T>::InputGradientOf(int l, size_t i) const {
   const int input = inputs[i];
   if (input < plan_.first_trainable) return dx;
   dx.dz = Values(buffers(input).dz);
-  // The buffer already holds a gradient to add to: that of the residual link if the input is the
-  // source of one, or that of the later readers if the input has several. That gradient has already
-  // been multiplied by the activation's derivative. Doing so again changes nothing, because the
-  // derivative is 0 or 1.
+  // The buffer already holds a gradient to add to: that of the layer whose skip the input is, or
+  // that of the later readers if the input has several. That gradient has already been multiplied
+  // by the activation's derivative. Doing so again changes nothing, because the derivative is 0
+  // or 1.
   const bool read_before = std::count(inputs.begin(), inputs.begin() + i, input) > 0;
-  if (residual_sources_[input] || last_readers_[input] != l || read_before) dx.add = dx.dz;
+  if (skip_sources_[input] || last_readers_[input] != l || read_before) dx.add = dx.dz;
   if (fused(input).batch_norm.has_value()) {
     dx.dbeta = BetaGradient(input);
     dx.dgamma = GammaGradient(input);

@@ -29,17 +29,17 @@ std::vector<NamedSpec> Specs() {
     specs.push_back({name, {}});
     change(specs.back().spec);
   };
-  add("residual", [](TinySpec&) {});
+  add("skip", [](TinySpec&) {});
   add("frozen", [](TinySpec& s) { s.statistics = Statistics::kFrozen; });
   add("relu", [](TinySpec& s) { s.activation = Activation::kRelu; });
   add("linear", [](TinySpec& s) { s.activation = Activation::kNone; });
   add("stride2", [](TinySpec& s) {
-    s.residual = false;
+    s.skip = false;
     s.block_stride = 2;
   });
   add("stride2_even", [](TinySpec& s) {
     s.image = {2, 9, 9, 3};
-    s.residual = false;
+    s.skip = false;
     s.block_stride = 2;
     s.stem_padding = {1, 0, 0, 1};
   });

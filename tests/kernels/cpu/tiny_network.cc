@@ -21,7 +21,7 @@ TinyNetwork<T>::TinyNetwork(const TinySpec& spec) : spec_(spec) {
   AddLayer("depthwise", depthwise, true, activation);
   AddLayer("project", SameConvolution(depthwise.out(), 4, 1, 1), false, Activation::kNone);
   AddLayer("head", SameConvolution(layers_[3]->shape.out(), 10, 1, 1), false, activation);
-  if (spec.residual) {
+  if (spec.skip) {
     layers_[0]->applied.resize(stem.out().size());
     layers_[0]->output.applied = layers_[0]->applied.data();
     layers_[3]->output.skip = layers_[0]->applied.data();
@@ -153,7 +153,7 @@ void TinyNetwork<T>::Backward(Operators<T>* operators) {
   operators->GlobalAveragePoolBackward(last.output, dpooled_.data(), Into(last, nullptr),
                                        workspace.view());
   for (size_t i = layers_.size(); i-- > 1;) {
-    const T* add = i == 1 && spec_.residual ? layers_[3]->dz.data() : nullptr;
+    const T* add = i == 1 && spec_.skip ? layers_[3]->dz.data() : nullptr;
     BackLayer(*layers_[i], layers_[i - 1]->output, Into(*layers_[i - 1], add), operators);
   }
   const Lazy<T> image{spec_.image, image_.data(), nullptr, Activation::kNone, nullptr, nullptr};

@@ -19,7 +19,7 @@ struct TinySpec {
   int stem_stride = 1;
   int stem_kernel = 3;
   int block_stride = 1;
-  bool residual = true;  // needs block_stride 1
+  bool skip = true;  // needs block_stride 1
   Statistics statistics = Statistics::kBatch;
   Activation activation = Activation::kRelu6;
   double smoothing = 0.1;

@@ -109,12 +109,12 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     EXPECT_EQ(exported.opset_import(0).version(), 13);
     EXPECT_EQ(exported.opset_import(0).domain(), "");
     EXPECT_EQ(exported.graph().name(), model.network.name);
-    int convolutions = 0, residuals = 0, hard_sigmoids = 0;
+    int convolutions = 0, skips = 0, hard_sigmoids = 0;
     for (const Node& node : model.network.nodes) {
       convolutions += std::holds_alternative<op::Convolution>(node.op) ||
                       std::holds_alternative<op::DepthwiseConvolution>(node.op) ||
                       std::holds_alternative<op::RepeatChannels>(node.op);
-      residuals += std::holds_alternative<op::Add>(node.op);
+      skips += std::holds_alternative<op::Add>(node.op);
       const auto* const activation = std::get_if<op::Activation>(&node.op);
       hard_sigmoids +=
           activation != nullptr && activation->function == ActivationFunction::kHardSigmoid;
@@ -124,7 +124,7 @@ TEST(OnnxModelTest, EveryModelIsAWellFormedGraph) {
     // A hard sigmoid has one Add. In a detector one more makes the anchors' centres, one the lower
     // right corners, and one numbers the labels.
     EXPECT_EQ(CountNodes(exported, "Add"),
-              residuals + hard_sigmoids + (model.network.detection ? 3 : 0));
+              skips + hard_sigmoids + (model.network.detection ? 3 : 0));
     EXPECT_EQ(BuildOnnxModel(model).SerializeAsString(), BuildOnnxModel(model).SerializeAsString());
   }
 }

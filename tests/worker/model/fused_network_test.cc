@@ -36,19 +36,18 @@ NetworkBuilder MakeBuilder() { return NetworkBuilder("Test", {8, 8, 4}, false); 
 TEST(FusedNetworkTest, JoinsEverythingThatFollowsAConvolution) {
   const FusedNetwork network = Fuse(MakeTinyNetwork({.keep_classes = 0.6f}));
   std::vector<std::string> names;
-  std::vector<int> inputs, residuals;
+  std::vector<int> inputs, skips;
   for (const FusedLayer& layer : network.layers) {
     names.push_back(layer.name);
     inputs.push_back(layer.input());
-    residuals.push_back(layer.residual);
+    skips.push_back(layer.skip);
   }
   EXPECT_THAT(names, ElementsAre("T/stem", "T/b0/depthwise", "T/b0/project", "T/b1/expand",
                                  "T/b1/depthwise", "T/b1/project", "T/b2/expand", "T/b2/depthwise",
                                  "T/b2/project", "T/pool", "T/hidden", "T/classes"));
   EXPECT_THAT(inputs, ElementsAre(FusedLayer::kImage, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
   const int none = FusedLayer::kNone;
-  EXPECT_THAT(residuals,
-              ElementsAre(none, none, none, none, none, 2, none, none, 5, none, none, none));
+  EXPECT_THAT(skips, ElementsAre(none, none, none, none, none, 2, none, none, 5, none, none, none));
   EXPECT_THAT(network.outputs, ElementsAre(11));
 
   const FusedLayer& depthwise = network.layers[1];
@@ -74,15 +73,15 @@ TEST(FusedNetworkTest, MobilenetV2HasOneLayerPerConvolution) {
   resizer->set_width(96);
   const FusedNetwork network = Fuse(BuildClassifier(classifier));
   ASSERT_EQ(network.layers.size(), 52u + 2u);
-  int residuals = 0, activations = 0, batch_norms = 0;
+  int skips = 0, activations = 0, batch_norms = 0;
   for (int l = 0; l < 54; ++l) {
     const FusedLayer& layer = network.layers[l];
     EXPECT_EQ(layer.input(), l - 1) << layer.name;
-    residuals += layer.residual != FusedLayer::kNone;
+    skips += layer.skip != FusedLayer::kNone;
     activations += layer.activation == Activation::kRelu6;
     batch_norms += layer.batch_norm.has_value();
   }
-  EXPECT_EQ(residuals, 10);
+  EXPECT_EQ(skips, 10);
   EXPECT_EQ(activations, 35);  // all but the 17 projections, the pool and the classes
   EXPECT_EQ(batch_norms, 52);
 }
@@ -109,11 +108,11 @@ NetworkSpec MakeBlock(bool swapped) {
   return std::move(builder).Finish();
 }
 
-TEST(FusedNetworkTest, EitherInputOfASumMayBeTheResidual) {
+TEST(FusedNetworkTest, EitherInputOfASumMayBeTheSkip) {
   for (const bool swapped : {false, true}) {
     const FusedNetwork network = Fuse(MakeBlock(swapped));
     ASSERT_EQ(network.layers.size(), 5u);
-    EXPECT_EQ(network.layers[2].residual, 0);
+    EXPECT_EQ(network.layers[2].skip, 0);
     EXPECT_EQ(network.layers[3].input(), 2);
   }
 }
@@ -152,10 +151,10 @@ TEST(FusedNetworkTest, WhatCannotJoinALayerIsALayerOfItsOwn) {
   EXPECT_THAT(GathersOf(std::move(builder), last), ElementsAre("sum"));
 }
 
-// The sum's gradient is that of the residual too, so it may not be one that is still being read.
-TEST(FusedNetworkTest, ASumIsALayerOfItsOwnIfItsResidualHasOtherReaders) {
+// The sum's gradient is that of the skip too, so it may not be one that is still being read.
+TEST(FusedNetworkTest, ASumIsALayerOfItsOwnIfItsSkipHasOtherReaders) {
   const LayerHyperparams plain = TinyHyperparams();
-  NetworkBuilder builder = MakeBuilder();  // the convolution before the sum reads the residual
+  NetworkBuilder builder = MakeBuilder();  // the convolution before the sum reads the skip
   int a = builder.AddNormalized({"a", Node::kImage, 1, 1, 4}, plain);
   int b = builder.AddNormalized({"b", a, 1, 1, 4}, plain);
   int sum = builder.AddNode("sum", op::Add(), {b, a});

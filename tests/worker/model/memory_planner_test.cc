@@ -86,18 +86,18 @@ TEST(NetworkMemoryTest, PlansOfMobilenetAreSoundAndMuchSmallerThanTheirSum) {
   EXPECT_LT(inference.plan.total, training.plan.total / 3);
 }
 
-TEST(NetworkMemoryTest, ResidualSourcesShareTheGradientOfTheirResidual) {
+TEST(NetworkMemoryTest, SkipSourcesShareTheGradientOfTheirSkip) {
   const FusedNetwork network = MakeMobilenet();
   const NetworkMemory memory = PlanTrainingMemory(network, 2, 0, {4, 4});
-  int residuals = 0;
+  int skips = 0;
   for (size_t l = 0; l < network.layers.size(); ++l) {
-    const int source = network.layers[l].residual;
+    const int source = network.layers[l].skip;
     if (source == FusedLayer::kNone) continue;
-    ++residuals;
+    ++skips;
     EXPECT_EQ(memory.layers[source].dz, memory.layers[l].dz);
     EXPECT_NE(memory.layers[source].applied, BufferPlan::kAbsent);
   }
-  EXPECT_EQ(residuals, 10);
+  EXPECT_EQ(skips, 10);
 }
 
 TEST(NetworkMemoryTest, NarrowActivationsTakeHalfButStatisticsDoNot) {

@@ -142,7 +142,7 @@ class RandomGraph {
   }
 
   // An inverted residual block, which the fusion of sums is made for; sometimes with another
-  // residual.
+  // skip.
   void AddBlock(int input) {
     const FeatureShape shape = Shape(input);
     const std::string name = Name("block");
@@ -151,8 +151,8 @@ class RandomGraph {
     last = builder_.AddNormalized({name + "/project", last, 3, 1, shape.channels}, plain);
     const std::vector<int> others =
         Others(last, [&](const FeatureShape& other) { return other == shape; });
-    const int residual = others.empty() || Below(2) == 0 ? input : others.back();
-    Keep(builder_.AddNode(name + "/add", op::Add(), {last, residual}));
+    const int skip = others.empty() || Below(2) == 0 ? input : others.back();
+    Keep(builder_.AddNode(name + "/add", op::Add(), {last, skip}));
   }
 
   void Keep(int node) {
