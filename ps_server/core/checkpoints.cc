@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint32_t kMaxLastFailures = 3;
+constexpr uint32_t kMaxFinalFailures = 3;
 constexpr uint32_t kMaxOvertaken = 3;
 constexpr absl::Duration kPause = absl::Seconds(1);  // after the first failure
 
@@ -23,28 +23,28 @@ Checkpoints::Checkpoints(const CoordinatorOptions& options, const JobState& job,
 
 void Checkpoints::SetNewest(const std::optional<FoundCheckpoint>& checkpoint) {
   durable_step_ = checkpoint.has_value() ? checkpoint->id.version : 0;
-  durable_is_final_ = checkpoint.has_value() && checkpoint->training_done;
+  durable_says_done_ = checkpoint.has_value() && checkpoint->training_done;
 }
 
 void Checkpoints::BeginEpoch() {
-  is_last_ = false;
-  last_ = job_.now;
+  is_final_ = false;
+  newest_at_ = job_.now;
   retry_at_ = absl::ZeroDuration();
 }
 
-void Checkpoints::BeginLast() {
-  is_last_ = true;
-  last_failures_ = failures_in_a_row_ = 0;
-  last_failed_since_.reset();
+void Checkpoints::BeginFinal() {
+  is_final_ = true;
+  final_failures_ = failures_in_a_row_ = 0;
+  final_failed_since_.reset();
   retry_at_ = absl::ZeroDuration();
 }
 
 absl::Duration Checkpoints::NextWakeup() const {
   if (phase_ != Phase::kIdle || HasCheckpoint()) return absl::InfiniteDuration();
-  if (!is_last_ && !calls_.empty()) return absl::ZeroDuration();
-  if (is_last_ || failures_in_a_row_ > 0) return retry_at_;
+  if (!is_final_ && !calls_.empty()) return absl::ZeroDuration();
+  if (is_final_ || failures_in_a_row_ > 0) return retry_at_;
   if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
-  return last_ + options_.save_checkpoints_every;
+  return newest_at_ + options_.save_checkpoints_every;
 }
 
 Followup Checkpoints::StartIfDue() {
@@ -54,13 +54,13 @@ Followup Checkpoints::StartIfDue() {
       every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step_ / every;
   const bool by_time = options_.save_checkpoints_every > absl::ZeroDuration() &&
                        failures_in_a_row_ == 0 &&
-                       job_.now - last_ >= options_.save_checkpoints_every;
+                       job_.now - newest_at_ >= options_.save_checkpoints_every;
   const bool again = failures_in_a_row_ > 0 && job_.now >= retry_at_;
   if (by_steps || by_time || again || !calls_.empty()) return Start();
   return followup::None{};
 }
 
-Followup Checkpoints::StartLastIfDue() {
+Followup Checkpoints::StartFinalIfDue() {
   const bool waits = phase_ != Phase::kIdle || job_.now < retry_at_;
   if (waits || HasCheckpoint()) return followup::None{};
   return Start();
@@ -82,8 +82,8 @@ void Checkpoints::OnReplies(std::vector<ShardReply> replies, std::vector<std::st
   coordinator_action::PublishCheckpoint publish;
   publish.step = step_;
   publish.epoch = job_.epoch;
-  is_final_ = job_.length.EndsAt(step_);
-  publish.training_done = is_final_;
+  says_done_ = job_.length.EndsAt(step_);
+  publish.training_done = says_done_;
   publish.last_step = job_.length.last_step();
   publish.num_images = job_.length.num_images();
   publish.devices = std::move(devices);
@@ -104,8 +104,8 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   phase_ = Phase::kIdle;
   failures_in_a_row_ = overtaken_in_a_row_ = 0;
   durable_step_ = event.step;
-  durable_is_final_ = is_final_;
-  last_ = job_.now;
+  durable_says_done_ = says_done_;
+  newest_at_ = job_.now;
   published_at_ = job_.now;
   took_ = job_.now - started_;
   ++published_;
@@ -134,15 +134,15 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   Refuse(step_, status);
   Abandon();
   // A checkpoint that began before the last step does not count as a failure of the last one.
-  if (!is_last_ || step_ != job_.version) return followup::None{};
-  if (!last_failed_since_.has_value()) last_failed_since_ = job_.now;
+  if (!is_final_ || step_ != job_.version) return followup::None{};
+  if (!final_failed_since_.has_value()) final_failed_since_ = job_.now;
   // A process that drains has no time to wait: its scheduler kills it soon.
   const bool waits = IsPassing(status) && !job_.draining;
-  const bool gives_up = waits ? job_.now - *last_failed_since_ >= options_.disk_patience
-                              : ++last_failures_ >= kMaxLastFailures;
+  const bool gives_up = waits ? job_.now - *final_failed_since_ >= options_.disk_patience
+                              : ++final_failures_ >= kMaxFinalFailures;
   if (!gives_up) return followup::None{};
-  return followup::LastCheckpointFailed{Annotated(
-      status, absl::StrFormat("the last checkpoint could not be written: %s", status.message()))};
+  return followup::FinalCheckpointFailed{Annotated(
+      status, absl::StrFormat("the final checkpoint could not be written: %s", status.message()))};
 }
 
 void Checkpoints::Abandon() {

@@ -1,6 +1,10 @@
 // The part of the Coordinator that takes checkpoints: when one begins, by time, by steps, by an
 // administrator's call or at the end of the job, what happens when it fails, and how
 // administrators' calls are answered. Not thread-safe.
+//
+// The newest checkpoint is the one published last. The final checkpoint is that of the version with
+// which this process ends: no step follows, or the process drains. Only in the first case does its
+// manifest say that training is done.
 #ifndef PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
 #define PUSHPULL_PS_SERVER_CORE_CHECKPOINTS_H_
 
@@ -29,15 +33,15 @@ class Checkpoints {
   void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
   // An epoch begins to serve.
   void BeginEpoch();
-  // No step follows job.version, so the next checkpoint is the final one. It starts without a
-  // pause, and pauses after its failures start from 1 s again. May be called a second time, when a
-  // drain begins meanwhile.
-  void BeginLast();
+  // The next checkpoint of job.version is the final one. It starts without a pause, and the pauses
+  // after its failures start from 1 s again. May be called a second time, when a drain begins
+  // meanwhile.
+  void BeginFinal();
 
   // Begins a checkpoint of job.version if one is due. Called between two steps.
   Followup StartIfDue();
-  // Begins the last checkpoint unless one is under way, the version is saved, or a pause is on.
-  Followup StartLastIfDue();
+  // Begins the final checkpoint unless one is under way, the version is saved, or a pause is on.
+  Followup StartFinalIfDue();
   // Returns whether job.version is saved and nothing is under way. If training ends with this
   // version, its checkpoint also says so.
   bool IsSaved() const { return phase_ == Phase::kIdle && HasCheckpoint(); }
@@ -57,8 +61,8 @@ class Checkpoints {
   // Refuses the administrators' calls that asked for `up_to_step` or an earlier step.
   void Refuse(uint64_t up_to_step, const absl::Status& status);
 
-  // Returns when StartIfDue or StartLastIfDue would begin a checkpoint by time alone. Valid between
-  // two steps and after BeginLast.
+  // Returns when StartIfDue or StartFinalIfDue would begin a checkpoint by time alone. Valid
+  // between two steps and after BeginFinal.
   absl::Duration NextWakeup() const;
   void AddTo(ps::StatusReply* status, absl::Duration now) const;
 
@@ -74,7 +78,7 @@ class Checkpoints {
   // it was known that training ends with its step has to be published again.
   bool HasCheckpoint() const {
     return job_.version == durable_step_ &&
-           (durable_is_final_ || !job_.length.EndsAt(durable_step_));
+           (durable_says_done_ || !job_.length.EndsAt(durable_step_));
   }
   Followup Start();
   Followup Fail(const absl::Status& status);
@@ -87,18 +91,19 @@ class Checkpoints {
 
   Phase phase_ = Phase::kIdle;
   uint64_t durable_step_ = 0;
-  bool durable_is_final_ = false;  // that checkpoint says that training is done
-  uint64_t step_ = 0;              // of the checkpoint under way
-  uint64_t attempts_ = 0;          // checkpoints that were begun
-  bool is_final_ = false;          // what that one says; set when its files are written
-  bool is_last_ = false;           // the checkpoint of job.version ends the job
+  bool durable_says_done_ = false;  // that checkpoint says that training is done
+  uint64_t step_ = 0;               // of the checkpoint under way
+  uint64_t attempts_ = 0;           // checkpoints that were begun
+  bool says_done_ = false;          // what that one says; set when its files are written
+  bool is_final_ = false;           // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
-  absl::Duration last_ = absl::ZeroDuration();  // when the newest one was published
+  // When the newest one was published, or, if that is later, when the epoch began to serve.
+  absl::Duration newest_at_ = absl::ZeroDuration();
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone
-  uint32_t last_failures_ = 0;       // of the last checkpoint; draining: also those that may pass
-  std::optional<absl::Duration> last_failed_since_;  // when the last checkpoint failed first
+  uint32_t final_failures_ = 0;      // of the final checkpoint; draining: also those that may pass
+  std::optional<absl::Duration> final_failed_since_;  // when the final checkpoint first failed
   std::vector<Call> calls_;
 
   // For the status, since the server started.

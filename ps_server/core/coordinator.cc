@@ -184,7 +184,7 @@ void Coordinator::Do(const followup::Published&) {
   if (phase_ == Phase::kFinishing) FinishIfSaved();
 }
 
-void Coordinator::Do(const followup::LastCheckpointFailed& followup) {
+void Coordinator::Do(const followup::FinalCheckpointFailed& followup) {
   if (job_.draining) {
     EndDrained();
   } else {
@@ -282,13 +282,13 @@ void Coordinator::Finish(const absl::Status& answer_to_pushes) {
   phase_ = Phase::kFinishing;
   finish_since_ = job_.now;
   steps_.Close();
-  checkpoints_.BeginLast();
+  checkpoints_.BeginFinal();
   steps_.AnswerPushes(answer_to_pushes);
   FinishIfSaved();
 }
 
 void Coordinator::FinishIfSaved() {
-  Obey(checkpoints_.StartLastIfDue());
+  Obey(checkpoints_.StartFinalIfDue());
   if (!checkpoints_.IsSaved()) return;
   if (!job_.length.EndsAt(job_.version)) return EndDrained();
   EndFinished();

@@ -7,6 +7,34 @@
 // (Followup), owns the phase of the job and the calls to shards, and answers the requests that
 // concern several parts.
 //
+// How an event is handled: Handle -> RunTimers, then On(event) -> a part -> Followup -> Obey -> Do
+// (followup), which may call further parts. A synchronous step, for example, from the commit that
+// completes it until the next step opens (<- an event that comes in, -> actions that go out):
+//
+//   <- Commit        On(Commit): CheckCommit; Membership::Renew; Steps::Commit -> ReplyCommit
+//                    DecideIfReady: Steps::DecideIfReady freezes the contributions and returns
+//                    CallShards; Do(CallShards): calls_.Start (FanOut) -> CallShard for each shard
+//   <- ShardReplied  On(ShardReplied): calls_.SetReply. When all shards have replied,
+//                    Steps::OnReplies returns Applied; or, after MeasureNorm, CallShards once more
+//                    Do(Applied): job.version rises; Scaling and Steps::NoteApplied -> StepApplied
+//                    GoOn: Checkpoints::StartIfDue -> CallShard(Snapshot), if one is due;
+//                    Steps::Open; Divide; Membership::ReturnHome; Reassign; DecideIfReady
+//
+// What is done with a Followup:
+//
+//   EpochPersisted         Recovery          the epoch holds from now on
+//   CheckpointFound        Recovery          the number of images is known; asks all shards for
+//                                            their states
+//   CallShards             Recovery, Steps,  calls all shards, through snapshots_ for Checkpoints
+//                          Checkpoints       and through calls_ for the others
+//   Restored               Recovery          takes over train_dir, at the first time, then serves
+//   Applied                Steps             opens the next step, or finishes the job
+//   Published              Checkpoints       begins another checkpoint if one is due, or ends
+//   FinalCheckpointFailed  Checkpoints       ends without it if the process drains, else stops
+//   BeginEpoch             Recovery, Steps   gives up all calls and begins the next epoch
+//   Stop                   Recovery, Steps,  stops training for good
+//                          Checkpoints
+//
 // A pure state machine without threads, sockets, files or a clock: the runtime feeds events with
 // the steady time, which never goes back, and carries out the actions in order. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_H_
@@ -78,7 +106,7 @@ class Coordinator {
   enum class Phase {
     kRecovering,  // before the first event, and while an epoch begins
     kTraining,
-    kFinishing,  // all steps are applied, or the job drains; waits for the last checkpoint
+    kFinishing,  // all steps are applied, or the job drains; waits for the final checkpoint
     kDone,
     kDrained,
     kStopped,
@@ -119,7 +147,7 @@ class Coordinator {
   void Do(const followup::Restored& followup);
   void Do(const followup::Applied& followup);
   void Do(const followup::Published& followup);
-  void Do(const followup::LastCheckpointFailed& followup);
+  void Do(const followup::FinalCheckpointFailed& followup);
   void Do(const followup::BeginEpoch& followup) { BeginEpoch(followup.why); }
   void Do(const followup::Stop& followup);
 

@@ -28,7 +28,8 @@ struct JobState {
   bool next_step_is_redivided = false;  // sync: the step after the open one begins with new grants
 };
 
-// What the Coordinator does after a part has handled an event.
+// What a part asks the Coordinator to do after it has handled an event. coordinator.h has a table
+// of what it does.
 namespace followup {
 
 struct None {};
@@ -56,8 +57,8 @@ struct Applied {
 };
 // Checkpoints: the newest version that was to be saved is published.
 struct Published {};
-// Checkpoints: the checkpoint that ends the job has failed too often.
-struct LastCheckpointFailed {
+// Checkpoints: the final checkpoint has failed too often.
+struct FinalCheckpointFailed {
   absl::Status reason;
 };
 // The epoch cannot go on.
@@ -75,7 +76,7 @@ struct Stop {
 using Followup =
     std::variant<followup::None, followup::EpochPersisted, followup::CheckpointFound,
                  followup::CallShards, followup::Restored, followup::Applied, followup::Published,
-                 followup::LastCheckpointFailed, followup::BeginEpoch, followup::Stop>;
+                 followup::FinalCheckpointFailed, followup::BeginEpoch, followup::Stop>;
 
 inline void Tell(std::string text, CoordinatorActions* actions) {
   actions->push_back(coordinator_action::Notice{false, std::move(text)});

@@ -55,7 +55,7 @@ struct CoordinatorOptions {
   // unreachable.
   absl::Duration drain_limit = absl::Seconds(25);
   // How long errors that may pass, such as a full disk, are awaited before the server stops: those
-  // of beginning an epoch, and those of writing the last checkpoint unless the process drains. It
+  // of beginning an epoch, and those of writing the final checkpoint unless the process drains. It
   // is shorter than the default --peer_deadline of clones, so that they are still there for the
   // server that is started next.
   absl::Duration disk_patience = absl::Minutes(2);

@@ -219,7 +219,7 @@ void Coordinator::On(const coordinator_event::Drain& event) {
   // serves again it saves the version, unless the limit of the drain ends it before.
   if (!IsServing() && !has_served_) return EndDrained();
   if (phase_ == Phase::kFinishing) {
-    checkpoints_.BeginLast();  // it may have been in a long pause, for a disk that is full
+    checkpoints_.BeginFinal();  // it may have been in a long pause, for a disk that is full
     return FinishIfSaved();
   }
   DecideIfReady();

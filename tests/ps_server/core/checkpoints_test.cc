@@ -79,12 +79,12 @@ TEST_F(CheckpointsPartTest, PausesAfterFailuresGrowLonger) {
 TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {
   checkpoints_.BeginEpoch();
   job_.version = 1;
-  checkpoints_.BeginLast();
+  checkpoints_.BeginFinal();
   for (int failures = 1; failures <= 3; ++failures) {
-    EXPECT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    EXPECT_TRUE(Begins(checkpoints_.StartFinalIfDue()));
     EXPECT_FALSE(checkpoints_.IsSaved());
     const Followup failed = Publish(absl::ResourceExhaustedError("no space left"));
-    EXPECT_EQ(std::holds_alternative<followup::LastCheckpointFailed>(failed), failures == 3);
+    EXPECT_EQ(std::holds_alternative<followup::FinalCheckpointFailed>(failed), failures == 3);
     job_.now += absl::Seconds(10);
   }
 }
@@ -92,16 +92,16 @@ TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {
 TEST_F(CheckpointsPartTest, AFullDiskMayFailTheLastCheckpointForMinutes) {
   checkpoints_.BeginEpoch();
   job_.version = 1;
-  checkpoints_.BeginLast();
+  checkpoints_.BeginFinal();
   const absl::Duration start = job_.now;
   bool failed = false;
   while (!failed) {
-    ASSERT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    ASSERT_TRUE(Begins(checkpoints_.StartFinalIfDue()));
     const Followup followup = Publish(MarkPassing(absl::ResourceExhaustedError("no space left")));
-    failed = std::holds_alternative<followup::LastCheckpointFailed>(followup);
+    failed = std::holds_alternative<followup::FinalCheckpointFailed>(followup);
     EXPECT_EQ(failed, job_.now - start >= options_.disk_patience);
     if (failed) {
-      EXPECT_TRUE(IsPassing(std::get<followup::LastCheckpointFailed>(followup).reason));
+      EXPECT_TRUE(IsPassing(std::get<followup::FinalCheckpointFailed>(followup).reason));
     }
     job_.now = checkpoints_.NextWakeup();
   }
@@ -120,12 +120,12 @@ TEST_F(CheckpointsPartTest, AFullDiskFailsTheLastCheckpointOfADrainWithinSeconds
     job_.now = checkpoints_.NextWakeup();
   }
   job_.draining = true;
-  checkpoints_.BeginLast();
+  checkpoints_.BeginFinal();
   const absl::Duration start = job_.now;
   for (int failures = 1; failures <= 3; ++failures) {
-    ASSERT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+    ASSERT_TRUE(Begins(checkpoints_.StartFinalIfDue()));
     const Followup failed = Publish(full);
-    EXPECT_EQ(std::holds_alternative<followup::LastCheckpointFailed>(failed), failures == 3);
+    EXPECT_EQ(std::holds_alternative<followup::FinalCheckpointFailed>(failed), failures == 3);
     if (failures < 3) job_.now = checkpoints_.NextWakeup();
   }
   EXPECT_EQ(job_.now - start, absl::Seconds(3)) << "the pauses begin anew";
@@ -154,12 +154,12 @@ TEST_F(CheckpointsPartTest, TheLastCheckpointDoesNotWaitForOneThatWasOvertaken) 
   checkpoints_.Ask(5);
   EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
   job_.version = 3;
-  checkpoints_.BeginLast();
+  checkpoints_.BeginFinal();
   const absl::Status gone = absl::FailedPreconditionError("shard 1 is at version 3");
   EXPECT_TRUE(std::holds_alternative<followup::None>(checkpoints_.OnCallFailed(gone, true)));
   EXPECT_TRUE(Take<coordinator_action::ReplyCheckpoint>().empty());
   EXPECT_LE(checkpoints_.NextWakeup(), job_.now);
-  EXPECT_TRUE(Begins(checkpoints_.StartLastIfDue()));
+  EXPECT_TRUE(Begins(checkpoints_.StartFinalIfDue()));
 }
 
 TEST_F(CheckpointsPartTest, ATaskThatFailsForAnotherReasonFailsTheCheckpoint) {
@@ -241,7 +241,7 @@ TEST_F(CheckpointsTest, EarlierFailuresDoNotCountAgainstTheLastCheckpoint) {
   Send(coordinator_event::CheckpointPublished{1, publish_status_});
   while (coordinator_->Status(now_).checkpoint_failures() < 3) Pass(absl::Seconds(1));
   EXPECT_TRUE(Take<coordinator_action::Stopped>().empty())
-      << "only two of the failures were of the last checkpoint";
+      << "only two of the failures were of the final checkpoint";
   publish_status_ = absl::OkStatus();
   for (int i = 0; i < 30; ++i) Pass(absl::Seconds(1));
   EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);

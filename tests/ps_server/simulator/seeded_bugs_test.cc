@@ -60,7 +60,7 @@ std::vector<SeededBug> SeededBugs() {
        [](SimConfig* c) { c->restore_drops_newer = false; }},
       {"OverwriteWhatIsBeingSaved", wait, "holds no version of the oracle",
        [](SimConfig* c) { c->bugs.overwrite_what_is_saved = true; }},
-      {"SaveAFailedCheckpointOnlyOnce", wait, "the last checkpoint could not be written",
+      {"SaveAFailedCheckpointOnlyOnce", wait, "the final checkpoint could not be written",
        [](SimConfig* c) {
          c->bugs.ignore_attempts = true;
          c->disk_failure = 0.4;
