@@ -50,12 +50,20 @@ void CheckCropPad(const config::SSDRandomCropPadOperation& operation, const std:
   }
 }
 
+// Checks each element of a repeated field `operations`.
+template <typename Operations, typename Check>
+void CheckOperations(const Operations& operations, const std::string& field, Check check,
+                     FieldChecker* checker) {
+  for (int i = 0; i < operations.size(); ++i) {
+    check(operations[i], absl::StrCat(field, ".operations[", i, "]"), checker);
+  }
+}
+
 void CheckCropFixedAspectRatio(const config::SSDRandomCropFixedAspectRatio& crop,
                                const std::string& field, FieldChecker* checker) {
   checker->Positive(field + ".aspect_ratio", crop.aspect_ratio());
-  for (int i = 0; i < crop.operations_size(); ++i) {
-    CheckCropOfAnyAspect(crop.operations(i), absl::StrCat(field, ".operations[", i, "]"), checker);
-  }
+  CheckOperations(crop.operations(), field,
+                  CheckCropOfAnyAspect<config::SSDRandomCropFixedAspectRatioOperation>, checker);
 }
 
 void CheckPad(const config::RandomPadImage& pad, const std::string& field, FieldChecker* checker) {
@@ -69,88 +77,75 @@ void CheckPad(const config::RandomPadImage& pad, const std::string& field, Field
   }
 }
 
+// Checks a step that is done to each image with a probability.
+template <typename Message>
+void CheckProbability(const Message& step, const std::string& field, FieldChecker* checker) {
+  checker->Within(field + ".probability", step.probability(), 0.0, 1.0);
+}
+
+// Checks a step that draws its strength from a range.
+template <typename Message>
+void CheckDeltas(const Message& step, const std::string& field, FieldChecker* checker) {
+  checker->Range(field + ".min_delta", step.min_delta(), field + ".max_delta", step.max_delta());
+}
+
+template <typename Message>
+void CheckMaxDelta(const Message& step, const std::string& field, double maximum,
+                   FieldChecker* checker) {
+  checker->Within(field + ".max_delta", step.max_delta(), 0.0, maximum);
+}
+
 void CheckStep(const config::PreprocessingStep& step, const std::string& field,
                FieldChecker* checker) {
   switch (step.preprocessing_step_case()) {
     case config::PreprocessingStep::kRandomHorizontalFlip:
-      checker->Within(field + ".random_horizontal_flip.probability",
-                      step.random_horizontal_flip().probability(), 0.0, 1.0);
-      break;
+      return CheckProbability(step.random_horizontal_flip(), field + ".random_horizontal_flip",
+                              checker);
     case config::PreprocessingStep::kRandomVerticalFlip:
-      checker->Within(field + ".random_vertical_flip.probability",
-                      step.random_vertical_flip().probability(), 0.0, 1.0);
-      break;
+      return CheckProbability(step.random_vertical_flip(), field + ".random_vertical_flip",
+                              checker);
     case config::PreprocessingStep::kRandomRotation90:
-      checker->Within(field + ".random_rotation90.probability",
-                      step.random_rotation90().probability(), 0.0, 1.0);
-      break;
+      return CheckProbability(step.random_rotation90(), field + ".random_rotation90", checker);
     case config::PreprocessingStep::kRandomPixelValueScale: {
       const auto& scale = step.random_pixel_value_scale();
       const std::string path = field + ".random_pixel_value_scale";
-      checker->Range(path + ".minval", scale.minval(), path + ".maxval", scale.maxval());
-      break;
+      return checker->Range(path + ".minval", scale.minval(), path + ".maxval", scale.maxval());
     }
     case config::PreprocessingStep::kRandomRgbToGray:
-      checker->Within(field + ".random_rgb_to_gray.probability",
-                      step.random_rgb_to_gray().probability(), 0.0, 1.0);
-      break;
+      return CheckProbability(step.random_rgb_to_gray(), field + ".random_rgb_to_gray", checker);
     case config::PreprocessingStep::kRandomAdjustBrightness:
-      checker->Within(field + ".random_adjust_brightness.max_delta",
-                      step.random_adjust_brightness().max_delta(), 0.0, 1.0);
-      break;
-    case config::PreprocessingStep::kRandomAdjustContrast: {
-      const auto& contrast = step.random_adjust_contrast();
-      const std::string path = field + ".random_adjust_contrast";
-      checker->Range(path + ".min_delta", contrast.min_delta(), path + ".max_delta",
-                     contrast.max_delta());
-      break;
-    }
+      return CheckMaxDelta(step.random_adjust_brightness(), field + ".random_adjust_brightness",
+                           1.0, checker);
+    case config::PreprocessingStep::kRandomAdjustContrast:
+      return CheckDeltas(step.random_adjust_contrast(), field + ".random_adjust_contrast", checker);
     case config::PreprocessingStep::kRandomAdjustHue:
-      checker->Within(field + ".random_adjust_hue.max_delta", step.random_adjust_hue().max_delta(),
-                      0.0, 0.5);
-      break;
-    case config::PreprocessingStep::kRandomAdjustSaturation: {
-      const auto& saturation = step.random_adjust_saturation();
-      const std::string path = field + ".random_adjust_saturation";
-      checker->Range(path + ".min_delta", saturation.min_delta(), path + ".max_delta",
-                     saturation.max_delta());
-      break;
-    }
+      return CheckMaxDelta(step.random_adjust_hue(), field + ".random_adjust_hue", 0.5, checker);
+    case config::PreprocessingStep::kRandomAdjustSaturation:
+      return CheckDeltas(step.random_adjust_saturation(), field + ".random_adjust_saturation",
+                         checker);
     case config::PreprocessingStep::kRandomDistortColor:
-      checker->Between(field + ".random_distort_color.color_ordering",
-                       step.random_distort_color().color_ordering(), 0, 1);
-      break;
+      return checker->Between(field + ".random_distort_color.color_ordering",
+                              step.random_distort_color().color_ordering(), 0, 1);
     case config::PreprocessingStep::kRandomCropImage:
-      CheckCrop(step.random_crop_image(), field + ".random_crop_image", checker);
-      break;
+      return CheckCrop(step.random_crop_image(), field + ".random_crop_image", checker);
     case config::PreprocessingStep::kSsdRandomCrop:
-      for (int i = 0; i < step.ssd_random_crop().operations_size(); ++i) {
-        CheckCrop(step.ssd_random_crop().operations(i),
-                  absl::StrCat(field, ".ssd_random_crop.operations[", i, "]"), checker);
-      }
-      break;
+      return CheckOperations(step.ssd_random_crop().operations(), field + ".ssd_random_crop",
+                             CheckCrop<config::SSDRandomCropOperation>, checker);
     case config::PreprocessingStep::kSsdRandomCropPad:
-      for (int i = 0; i < step.ssd_random_crop_pad().operations_size(); ++i) {
-        CheckCropPad(step.ssd_random_crop_pad().operations(i),
-                     absl::StrCat(field, ".ssd_random_crop_pad.operations[", i, "]"), checker);
-      }
-      break;
+      return CheckOperations(step.ssd_random_crop_pad().operations(),
+                             field + ".ssd_random_crop_pad", CheckCropPad, checker);
     case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
-      CheckCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio(),
-                                field + ".ssd_random_crop_fixed_aspect_ratio", checker);
-      break;
+      return CheckCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio(),
+                                       field + ".ssd_random_crop_fixed_aspect_ratio", checker);
     case config::PreprocessingStep::kRandomPadImage:
-      CheckPad(step.random_pad_image(), field + ".random_pad_image", checker);
-      break;
+      return CheckPad(step.random_pad_image(), field + ".random_pad_image", checker);
     case config::PreprocessingStep::kRandomShift:
-      checker->Between(field + ".random_shift.max_pixels", step.random_shift().max_pixels(), 0,
-                       kMaxShiftPixels);
-      break;
+      return checker->Between(field + ".random_shift.max_pixels", step.random_shift().max_pixels(),
+                              0, kMaxShiftPixels);
     case config::PreprocessingStep::PREPROCESSING_STEP_NOT_SET:
-      checker->Missing(field, "a step such as random_horizontal_flip { }");
-      break;
+      return checker->Missing(field, "a step such as random_horizontal_flip { }");
     case config::PreprocessingStep::kRgbToGray:
-      break;
+      return;
     // The marks of the schema refuse these.
     case config::PreprocessingStep::kNormalizeImage:
     case config::PreprocessingStep::kRandomImageScale:
@@ -175,7 +170,7 @@ void CheckStep(const config::PreprocessingStep& step, const std::string& field,
     case config::PreprocessingStep::kRandomSquareCropByScale:
     case config::PreprocessingStep::kRandomScaleCropAndPadToSquare:
     case config::PreprocessingStep::kAdjustGamma:
-      break;
+      return;
   }
 }
 

@@ -263,6 +263,26 @@ void CoordinatorRuntime::EndStopped(const absl::Status& reason) {
   listener_.ended(reason);
 }
 
+void CoordinatorRuntime::CarryCall(coordinator_action::CallShard order, Answers* answers) {
+  if (trace_ != nullptr) trace_->OnCall(order.call, coordinator_.num_replicas());
+  if (std::holds_alternative<shard_call::Snapshot>(order.call)) {
+    // After the file thread has removed what an abandoned attempt left in the same folder.
+    file_thread_->Run([this, order = std::move(order)] { CallShard(order); });
+  } else {
+    answers->push_back([this, order = std::move(order)] { CallShard(order); });
+  }
+}
+
+void CoordinatorRuntime::CarryServing(const coordinator_action::Serving& serving,
+                                      Answers* answers) {
+  answering_since_ = std::min(answering_since_, clock_->Now());
+  // Also removes those that an earlier server has left when it drained.
+  if (!std::exchange(has_served_, true)) {
+    file_thread_->Run([this] { RemoveOldUnlessEnding(); });
+  }
+  answers->push_back([this, serving] { listener_.serving(serving); });
+}
+
 void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
   namespace act = coordinator_action;
   // std::visit calls the visitors here, with mutex_ held. The thread-safety analysis cannot
@@ -286,15 +306,7 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
                                                     listener_.persist_replicas(a.num_replicas)});
         });
       },
-      [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        if (trace_ != nullptr) trace_->OnCall(a.call, coordinator_.num_replicas());
-        if (std::holds_alternative<shard_call::Snapshot>(a.call)) {
-          // After the file thread has removed what an abandoned attempt left in the same folder.
-          file_thread_->Run([this, a = std::move(a)] { CallShard(a); });
-        } else {
-          answers->push_back([this, a = std::move(a)] { CallShard(a); });
-        }
-      },
+      [&](act::CallShard& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { CarryCall(std::move(a), answers); },
       [&](act::PublishCheckpoint& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         file_thread_->Run([this, a = std::move(a), replicas = coordinator_.num_replicas()] {
           Publish(a, replicas);
@@ -308,14 +320,7 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
       [&](act::StepApplied& a) {
         answers->push_back([this, a = std::move(a)] { listener_.step_applied(a); });
       },
-      [&](act::Serving& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        answering_since_ = std::min(answering_since_, clock_->Now());
-        // Also those that an earlier server has left when it drained.
-        if (!std::exchange(has_served_, true)) {
-          file_thread_->Run([this] { RemoveOldUnlessEnding(); });
-        }
-        answers->push_back([this, a] { listener_.serving(a); });
-      },
+      [&](act::Serving& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { CarryServing(a, answers); },
       [&](act::Notice& a) ABSL_NO_THREAD_SAFETY_ANALYSIS { Log(std::move(a)); },
       [&](act::Finished&) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         answering_since_ = std::min(answering_since_, clock_->Now());

@@ -116,6 +116,10 @@ class CoordinatorRuntime {
   // Queues file work on the file thread. Replies, listener calls and calls to shards are added
   // to `answers`, which the caller runs after it has unlocked mutex_.
   void Carry(CoordinatorAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CarryCall(coordinator_action::CallShard order, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CarryServing(const coordinator_action::Serving& serving, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes the notice to the log, unless there are too many of its kind.
   void Log(coordinator_action::Notice notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallShard(const coordinator_action::CallShard& order);
