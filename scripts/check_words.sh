@@ -43,6 +43,8 @@ retired "say kMax or kMin" 'k(Most|Least|Fewest)[A-Z]' "${folders[@]}"
 retired "say step, iteration or group" 'StepRound|round_wait|ImagesPerRound|Each round pulls' "${folders[@]}"
 retired "say skip" 'ResidualSource|residual_source|[Rr]esidual links?|([.>]|int |bool )residual([^[:alnum:]_]|$)' \
   worker/model kernels scripts/bench tests/worker/model tests/kernels
+retired "say BfloatAsFloat, WideTag, kPanelAlignment or merge_pairs" \
+  'WideBfloat16|WideMath|WidenedPair|Panels\([a-z_]+, /\*wide' "${folders[@]}"
 retired "say module" '([^[:alnum:]_]|^)[Rr]ooms([^[:alnum:]_]|$)|([^[:alnum:]_]|^)(a|the|this|each|one|per|own) room (of|named|is|has|links)' \
   "${folders[@]}"
 # "Behind" stays for what is hidden or late: a server behind a router, a clock that is behind.

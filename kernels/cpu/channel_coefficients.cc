@@ -35,7 +35,7 @@ void AddBlocks(const float* sums, int64_t blocks, int64_t stride, int64_t count,
 
 }  // namespace
 
-int64_t PaddedChannels(int64_t channels) { return (channels + kVector - 1) / kVector * kVector; }
+int64_t PaddedChannels(int64_t channels) { return PadToPanel(channels); }
 
 LazyCoefficients::LazyCoefficients(int64_t channels, Arena* arena)
     : scale(arena->Floats(PaddedChannels(channels))),

@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// The channels rounded up to a multiple of kVector. The vectors below have this length; entries
-// past the last channel are 0.
+// The channels rounded up to a multiple of kPanelAlignment. The vectors below have this length;
+// entries past the last channel are 0.
 int64_t PaddedChannels(int64_t channels);
 
 // The coefficients of batch norm forward: z = raw * scale + shift. `mean` is that of raw, which the

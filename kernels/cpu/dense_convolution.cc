@@ -315,7 +315,7 @@ void DenseBackward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, co
                                  const InputGradient<T>&, const Workspace&, ThreadPool*)
 PUSHPULL_DENSE_CONVOLUTION(float, float);
 PUSHPULL_DENSE_CONVOLUTION(Bfloat16, Bfloat16);
-PUSHPULL_DENSE_CONVOLUTION(WideBfloat16, Bfloat16);
+PUSHPULL_DENSE_CONVOLUTION(BfloatAsFloat, Bfloat16);
 #undef PUSHPULL_DENSE_CONVOLUTION
 
 }  // namespace pushpull

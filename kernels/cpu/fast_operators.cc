@@ -132,12 +132,12 @@ std::unique_ptr<Operators<TensorOf<P>>> MakeFastOperatorsOf(ThreadPool* pool) {
 
 template std::unique_ptr<Operators<float>> MakeFastOperatorsOf<float>(ThreadPool*);
 template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<Bfloat16>(ThreadPool*);
-template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<WideBfloat16>(ThreadPool*);
+template std::unique_ptr<Operators<Bfloat16>> MakeFastOperatorsOf<BfloatAsFloat>(ThreadPool*);
 
 template <typename T>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool) {
   if constexpr (std::is_same_v<T, Bfloat16>) {
-    if (!PairsAreFaster()) return MakeFastOperatorsOf<WideBfloat16>(pool);
+    if (!PairsAreFaster()) return MakeFastOperatorsOf<BfloatAsFloat>(pool);
   }
   return MakeFastOperatorsOf<T>(pool);
 }

@@ -190,8 +190,8 @@ void MultiplyTransposedOf(const typename Math::Number* a, int a_width, int a_val
 void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* from,
               int64_t block_rows, int64_t first, int64_t rows, Bfloat16* to) {
   const int64_t start = panels[range.begin].start;
-  const hn::RebindToUnsigned<Narrow> pairs;
-  const hn::Rebind<uint16_t, Narrow> halves;
+  const hn::RebindToUnsigned<NarrowTag> pairs;
+  const hn::Rebind<uint16_t, NarrowTag> halves;
   const auto load = [&](const Bfloat16* p) HWY_ATTR {
     return hn::PromoteTo(pairs, hn::LoadU(halves, reinterpret_cast<const uint16_t*>(p)));
   };
@@ -213,11 +213,11 @@ void PairRows(const Panels& panels, const PanelRange& range, const Bfloat16* fro
 }
 
 constexpr auto* kMultiplyFloatPanel = MultiplyPanelOf<FloatMath>;
-constexpr auto* kMultiplyWidePanel = MultiplyPanelOf<WideMath>;
-constexpr auto* kMultiplyPairPanel = MultiplyPanelOf<WidenedPairMath>;
+constexpr auto* kMultiplyPanelAsFloats = MultiplyPanelOf<BfloatAsFloatMath>;
+constexpr auto* kMultiplyPairPanel = MultiplyPanelOf<SplitPairMath>;
 constexpr auto* kMultiplyTransposedFloats = MultiplyTransposedOf<FloatMath>;
-constexpr auto* kMultiplyTransposedWides = MultiplyTransposedOf<WideMath>;
-constexpr auto* kMultiplyTransposedPairs = MultiplyTransposedOf<WidenedPairMath>;
+constexpr auto* kMultiplyTransposedAsFloats = MultiplyTransposedOf<BfloatAsFloatMath>;
+constexpr auto* kMultiplyTransposedPairs = MultiplyTransposedOf<SplitPairMath>;
 #if HWY_TARGET == HWY_AVX3
 constexpr auto* kMultiplyPairPanelAtOnce = MultiplyPanelOf<PairMath>;
 constexpr auto* kMultiplyTransposedPairsAtOnce = MultiplyTransposedOf<PairMath>;
@@ -257,11 +257,11 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16*
   multiply(inner, range, a, a_rows, first_row, rows, b, width, c, prefetcher);
 }
 
-void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
-                   int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const BfloatAsFloat* a,
+                   int64_t a_rows, int64_t first_row, int64_t rows, const BfloatAsFloat* b,
                    int width, float* c, Prefetcher* prefetcher) {
   const FlushDenormals flush;
-  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyWidePanel);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPanelAsFloats);
   multiply(inner, range, FloatsOf(a), a_rows, first_row, rows, FloatsOf(b), width, c, prefetcher);
 }
 
@@ -281,11 +281,11 @@ void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloa
   multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, prefetcher);
 }
 
-void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
+void MultiplyTransposed(const BfloatAsFloat* a, int a_width, int a_valid, const BfloatAsFloat* b,
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher) {
   const FlushDenormals flush;
-  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedWides);
+  auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedAsFloats);
   multiply(FloatsOf(a), a_width, a_valid, FloatsOf(b), b_width, rows, c, ldc, store, prefetcher);
 }
 

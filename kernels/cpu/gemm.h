@@ -12,7 +12,7 @@
 // [EvenRows / 2, width, 2]. A CPU without the instruction splits each pair into two floats, which
 // is slow and only for tests of operands in pairs.
 //
-// WideBfloat16 gives the same bits with multiplications of floats only. It has the layout of
+// BfloatAsFloat gives the same bits with multiplications of floats only. It has the layout of
 // floats, with EvenRows rows. SSE4 rounds each product to a float, so for these two types it gives
 // the same bits as long as no product overflows or is denormal.
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
@@ -42,8 +42,8 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a,
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
                    Prefetcher* prefetcher = nullptr);
-void MultiplyPanel(const Panels& inner, const PanelRange& range, const WideBfloat16* a,
-                   int64_t a_rows, int64_t first_row, int64_t rows, const WideBfloat16* b,
+void MultiplyPanel(const Panels& inner, const PanelRange& range, const BfloatAsFloat* a,
+                   int64_t a_rows, int64_t first_row, int64_t rows, const BfloatAsFloat* b,
                    int width, float* c, Prefetcher* prefetcher = nullptr);
 
 enum class Store { kWrite, kAdd };
@@ -53,18 +53,19 @@ enum class Store { kWrite, kAdd };
 //   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
 //   prefetcher  as above
-// Bfloat16 takes a and b with their rows in pairs, from PairRows. WideBfloat16 takes EvenRows rows.
+// Bfloat16 takes a and b with their rows in pairs, from PairRows. BfloatAsFloat takes EvenRows
+// rows.
 void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher = nullptr);
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher = nullptr);
-void MultiplyTransposed(const WideBfloat16* a, int a_width, int a_valid, const WideBfloat16* b,
+void MultiplyTransposed(const BfloatAsFloat* a, int a_width, int a_valid, const BfloatAsFloat* b,
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher = nullptr);
 
-// Whether products of Bfloat16 are faster than those of WideBfloat16 with ChosenCpuIsa(). With the
+// Whether products of Bfloat16 are faster than those of BfloatAsFloat with ChosenCpuIsa(). With the
 // instruction for pairs AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with
 // floats, Intel's (Emerald Rapids) only 0.7 times as many.
 bool PairsAreFaster();

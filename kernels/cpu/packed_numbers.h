@@ -2,7 +2,7 @@
 //
 //   float         tensors of floats
 //   Bfloat16      tensors of Bfloat16, for the CPU's instruction that multiplies them in pairs
-//   WideBfloat16  tensors of Bfloat16, for a CPU that multiplies floats faster
+//   BfloatAsFloat  tensors of Bfloat16, for a CPU that multiplies floats faster
 //
 // The last two give the same bits (kernels/cpu/gemm.h).
 #ifndef PUSHPULL_KERNELS_CPU_PACKED_NUMBERS_H_
@@ -16,22 +16,23 @@
 namespace pushpull {
 
 // A float that was rounded to a Bfloat16, so its lower 16 bits are zero.
-struct WideBfloat16 {
+struct BfloatAsFloat {
   float value;
 };
 
 // Returns the numbers as floats one after the other.
-inline float* FloatsOf(WideBfloat16* numbers) { return reinterpret_cast<float*>(numbers); }
-inline const float* FloatsOf(const WideBfloat16* numbers) {
+inline float* FloatsOf(BfloatAsFloat* numbers) { return reinterpret_cast<float*>(numbers); }
+inline const float* FloatsOf(const BfloatAsFloat* numbers) {
   return reinterpret_cast<const float*>(numbers);
 }
 
 // The type of the tensors that are packed as P.
 template <typename P>
-using TensorOf = std::conditional_t<std::is_same_v<P, WideBfloat16>, Bfloat16, P>;
+using TensorOf = std::conditional_t<std::is_same_v<P, BfloatAsFloat>, Bfloat16, P>;
 
 // The rows of an operand whose rows are what the product sums over. A product of Bfloat16 or
-// WideBfloat16 takes two of them at a time, so there is a row of zeros after an odd number of them.
+// BfloatAsFloat takes two of them at a time, so there is a row of zeros after an odd number of
+// them.
 template <typename P>
 constexpr int64_t EvenRows(int64_t rows) {
   return std::is_same_v<P, float> ? rows : (rows + 1) / 2 * 2;

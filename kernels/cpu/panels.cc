@@ -7,7 +7,7 @@ namespace pushpull {
 
 Panels ResultPanels(int64_t channels) {
   const CpuIsa isa = ChosenCpuIsa();
-  return Panels(channels, isa == CpuIsa::kAvx512 || isa == CpuIsa::kAvx512Bf16);
+  return Panels(channels, /*merge_pairs=*/isa == CpuIsa::kAvx512 || isa == CpuIsa::kAvx512Bf16);
 }
 
 }  // namespace pushpull

@@ -16,7 +16,12 @@
 
 namespace pushpull {
 
-inline constexpr int kVector = 8;  // floats of an AVX2 register; rows are padded to it
+// The floats of a packed row, and the widths of panels, are multiples of this number, whatever the
+// length of the vectors that the CPU has.
+inline constexpr int kPanelAlignment = 8;
+constexpr int64_t PadToPanel(int64_t channels) {
+  return (channels + kPanelAlignment - 1) / kPanelAlignment * kPanelAlignment;
+}
 inline constexpr int kMaxPanelWidth = 32;
 
 struct Panel {
@@ -33,16 +38,16 @@ struct PanelRange {
 
 // The panels of a number of channels. All have a width of 16, except that a remainder of up to 8
 // channels widens the last panel to 24, since a register tile of width 8 cannot fill the pipeline
-// (gemm.cc). Only up to 8 channels in total make a panel of 8. With `wide`, two panels of 16 in a
-// row are one of 32, from the first channel on.
+// (gemm.cc). Only up to 8 channels in total make a panel of 8. With `merge_pairs`, two neighbouring
+// panels of 16 become one of 32, from the first channel on.
 class Panels {
  public:
-  explicit Panels(int64_t channels, bool wide = false)
-      : channels_(channels), padded_((channels + kVector - 1) / kVector * kVector) {
-    const int64_t narrow = padded_ == kVector ? 1 : padded_ / 16;
-    const bool last_is_24 = padded_ % 16 != 0 && padded_ != kVector;
-    wide_count_ = wide ? (last_is_24 ? narrow - 1 : padded_ / 16) / 2 : 0;
-    count_ = narrow - wide_count_;
+  explicit Panels(int64_t channels, bool merge_pairs = false)
+      : channels_(channels), padded_(PadToPanel(channels)) {
+    const int64_t unmerged = padded_ == kPanelAlignment ? 1 : padded_ / 16;
+    const bool last_is_24 = padded_ % 16 != 0 && padded_ != kPanelAlignment;
+    merged_ = merge_pairs ? (last_is_24 ? unmerged - 1 : padded_ / 16) / 2 : 0;
+    count_ = unmerged - merged_;
   }
 
   int64_t channels() const { return channels_; }
@@ -52,8 +57,8 @@ class Panels {
   int64_t count() const { return count_; }
   PanelRange all() const { return {0, count_}; }
   Panel operator[](int64_t i) const {
-    const int64_t start = i * 16 + 16 * (i < wide_count_ ? i : wide_count_);
-    const int64_t end = i + 1 == count_ ? padded_ : start + (i < wide_count_ ? 32 : 16);
+    const int64_t start = i * 16 + 16 * (i < merged_ ? i : merged_);
+    const int64_t end = i + 1 == count_ ? padded_ : start + (i < merged_ ? 32 : 16);
     const int64_t valid = (end < channels_ ? end : channels_) - start;
     return {start, static_cast<int>(end - start), static_cast<int>(valid)};
   }
@@ -61,7 +66,7 @@ class Panels {
  private:
   int64_t channels_;
   int64_t padded_;
-  int64_t wide_count_;  // the panels of 32
+  int64_t merged_;  // the panels of 32
   int64_t count_;
 };
 

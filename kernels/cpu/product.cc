@@ -163,6 +163,6 @@ void Product<P>::MultiplyPanelTask(const P* a, int64_t task, int thread, const W
 
 template class Product<float>;
 template class Product<Bfloat16>;
-template class Product<WideBfloat16>;
+template class Product<BfloatAsFloat>;
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
-// A matrix product a[rows, inner] x b[inner, outer] whose result goes through a TileFinisher. It is
-// cut into tasks in one of three ways:
+// A matrix product a[rows, inner] x b[inner, outer] whose result goes through a TileFinisher
+// (README.md shows the way of a layer). It is cut into tasks in one of three ways:
 //
 //   kByBlocks   for many rows. The weights b are packed once. A task packs a block of rows into its
 //               cache and multiplies it by all panels of b.

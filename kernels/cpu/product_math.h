@@ -21,14 +21,14 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Wide = hn::CappedTag<float, 16>;
-using Narrow = hn::CappedTag<float, kVector>;
+using WideTag = hn::CappedTag<float, 16>;
+using NarrowTag = hn::CappedTag<float, kPanelAlignment>;
 constexpr int kWideLanes = std::min<int>(HWY_LANES(float), 16);
 
 // The first lanes of a wide vector, which has 4, 8 or 16.
 template <typename Tag, typename V>
 HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
-  if constexpr (kWideLanes <= kVector) {
+  if constexpr (kWideLanes <= kPanelAlignment) {
     return wide;
   } else {
     return hn::LowerHalf(tag, wide);
@@ -42,7 +42,7 @@ HWY_INLINE hn::Vec<Tag> LowerLanes(Tag tag, V wide) {
 //                     which the second is added first
 //   Operand<Tag>      a vector of an operand: kDepth numbers per lane
 //   Load, Broadcast   read a vector of an operand, or kDepth numbers into all of its lanes
-//   Lower             the lower lanes of an Operand<Wide>
+//   Lower             the lower lanes of an Operand<WideTag>
 //   MulAdd            returns sum + a * b for each lane
 struct FloatMath {
   using Number = float;
@@ -58,15 +58,17 @@ struct FloatMath {
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const float* p) {
     return hn::Set(tag, *p);
   }
-  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) { return LowerLanes(Narrow(), wide); }
+  static HWY_INLINE Operand<NarrowTag> Lower(Operand<WideTag> wide) {
+    return LowerLanes(NarrowTag(), wide);
+  }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
     return hn::MulAdd(a, b, sum);
   }
 };
 
-// WideBfloat16, as floats. The product of two is exact in a float. Needs FlushDenormals.
-struct WideMath : FloatMath {
+// BfloatAsFloat, as floats. The product of two is exact in a float. Needs FlushDenormals.
+struct BfloatAsFloatMath : FloatMath {
   static constexpr int kStep = 2;
 };
 
@@ -83,9 +85,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> BroadcastPair(Tag, const Bfloat16*
 }
 
 // Pairs of Bfloat16 on a CPU without instructions for them: the two numbers become floats, whose
-// product is exact in a float. Needs FlushDenormals. It is slower than WideMath; operators choose
-// it in tests only, which check the packing of pairs on every CPU.
-struct WidenedPairMath {
+// product is exact in a float. Needs FlushDenormals. It is slower than BfloatAsFloatMath; operators
+// choose it in tests only, which check the packing of pairs on every CPU.
+struct SplitPairMath {
   using Number = Bfloat16;
   static constexpr int kDepth = 2;
   static constexpr int kStep = 2;
@@ -106,8 +108,8 @@ struct WidenedPairMath {
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
     return Split(tag, BroadcastPair(tag, p));
   }
-  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) {
-    return {LowerLanes(Narrow(), wide.first), LowerLanes(Narrow(), wide.second)};
+  static HWY_INLINE Operand<NarrowTag> Lower(Operand<WideTag> wide) {
+    return {LowerLanes(NarrowTag(), wide.first), LowerLanes(NarrowTag(), wide.second)};
   }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {
@@ -132,8 +134,8 @@ struct PairMath {
   static HWY_INLINE Operand<Tag> Broadcast(Tag tag, const Bfloat16* p) {
     return BroadcastPair(tag, p);
   }
-  static HWY_INLINE Operand<Narrow> Lower(Operand<Wide> wide) {
-    return LowerLanes(hn::RebindToUnsigned<Narrow>(), wide);
+  static HWY_INLINE Operand<NarrowTag> Lower(Operand<WideTag> wide) {
+    return LowerLanes(hn::RebindToUnsigned<NarrowTag>(), wide);
   }
   template <typename Tag>
   static HWY_INLINE hn::Vec<Tag> MulAdd(Tag, Operand<Tag> a, Operand<Tag> b, hn::Vec<Tag> sum) {

@@ -49,8 +49,8 @@ class Tile {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kWides; ++v) wide_[i][v] = hn::Zero(Wide());
-      if constexpr (kHasNarrow) narrow_[i] = hn::Zero(Narrow());
+      for (int v = 0; v < kWides; ++v) wide_[i][v] = hn::Zero(WideTag());
+      if constexpr (kHasNarrow) narrow_[i] = hn::Zero(NarrowTag());
     }
   }
 
@@ -60,10 +60,10 @@ class Tile {
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
       for (int v = 0; v < kWides; ++v) {
-        wide_[i][v] = hn::LoadU(Wide(), c + i * ldc + v * kWideLanes);
+        wide_[i][v] = hn::LoadU(WideTag(), c + i * ldc + v * kWideLanes);
       }
       if constexpr (kHasNarrow) {
-        narrow_[i] = hn::LoadU(Narrow(), c + i * ldc + kWides * kWideLanes);
+        narrow_[i] = hn::LoadU(NarrowTag(), c + i * ldc + kWides * kWideLanes);
       }
     }
   }
@@ -74,28 +74,28 @@ class Tile {
   // multiply-adds. So these are the limit while both operands are in the L1 cache. Only 16 columns
   // with AVX-512, 17 loads for 16 multiply-adds, are limited by the loads.
   HWY_INLINE void Add(const Number* a, int64_t a_stride, const Number* b) {
-    typename Math::template Operand<Wide> wide_b[kWides + 1];
-    typename Math::template Operand<Narrow> narrow_b;
+    typename Math::template Operand<WideTag> wide_b[kWides + 1];
+    typename Math::template Operand<NarrowTag> narrow_b;
 #pragma GCC unroll 8
     for (int v = 0; v < kWides; ++v) {
-      wide_b[v] = Math::Load(Wide(), b + v * kWideLanes * Math::kDepth);
+      wide_b[v] = Math::Load(WideTag(), b + v * kWideLanes * Math::kDepth);
     }
     if constexpr (kHasNarrow) {
-      narrow_b = Math::Load(Narrow(), b + kWides * kWideLanes * Math::kDepth);
+      narrow_b = Math::Load(NarrowTag(), b + kWides * kWideLanes * Math::kDepth);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       if constexpr (kWides == 0) {
-        const auto narrow_a = Math::Broadcast(Narrow(), a + i * a_stride);
-        narrow_[i] = Math::MulAdd(Narrow(), narrow_a, narrow_b, narrow_[i]);
+        const auto narrow_a = Math::Broadcast(NarrowTag(), a + i * a_stride);
+        narrow_[i] = Math::MulAdd(NarrowTag(), narrow_a, narrow_b, narrow_[i]);
       } else {
-        const auto wide_a = Math::Broadcast(Wide(), a + i * a_stride);
+        const auto wide_a = Math::Broadcast(WideTag(), a + i * a_stride);
 #pragma GCC unroll 8
         for (int v = 0; v < kWides; ++v) {
-          wide_[i][v] = Math::MulAdd(Wide(), wide_a, wide_b[v], wide_[i][v]);
+          wide_[i][v] = Math::MulAdd(WideTag(), wide_a, wide_b[v], wide_[i][v]);
         }
         if constexpr (kHasNarrow) {
-          narrow_[i] = Math::MulAdd(Narrow(), Math::Lower(wide_a), narrow_b, narrow_[i]);
+          narrow_[i] = Math::MulAdd(NarrowTag(), Math::Lower(wide_a), narrow_b, narrow_[i]);
         }
       }
     }
@@ -107,10 +107,10 @@ class Tile {
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
       for (int v = 0; v < kWides; ++v) {
-        StoreVector(Wide(), wide_[i][v], c + i * ldc + v * kWideLanes, store);
+        StoreVector(WideTag(), wide_[i][v], c + i * ldc + v * kWideLanes, store);
       }
       if constexpr (kHasNarrow) {
-        StoreVector(Narrow(), narrow_[i], c + i * ldc + kWides * kWideLanes, store);
+        StoreVector(NarrowTag(), narrow_[i], c + i * ldc + kWides * kWideLanes, store);
       }
     }
   }
@@ -124,8 +124,8 @@ class Tile {
     hn::StoreU(store == Store::kAdd ? hn::Add(hn::LoadU(tag, c), sum) : sum, tag, c);
   }
 
-  hn::Vec<Wide> wide_[kRows][kWides + 1];  // no array of length 0
-  hn::Vec<Narrow> narrow_[kRows];
+  hn::Vec<WideTag> wide_[kRows][kWides + 1];  // no array of length 0
+  hn::Vec<NarrowTag> narrow_[kRows];
 };
 
 }  // namespace HWY_NAMESPACE

@@ -116,7 +116,7 @@ struct PackedGroup {
 // Returns a number of a tensor as it is packed.
 template <typename P>
 P Packed(TensorOf<P> number) {
-  if constexpr (std::is_same_v<P, WideBfloat16>) {
+  if constexpr (std::is_same_v<P, BfloatAsFloat>) {
     return {ToFloat(number)};
   } else {
     return number;
@@ -312,16 +312,16 @@ void TransposedPatchRows<P>::Pack(const PanelRange& range, int64_t first, int64_
 
 template class ValueRows<float>;
 template class ValueRows<Bfloat16>;
-template class ValueRows<WideBfloat16>;
+template class ValueRows<BfloatAsFloat>;
 template class GradientRows<float>;
 template class GradientRows<Bfloat16>;
-template class GradientRows<WideBfloat16>;
+template class GradientRows<BfloatAsFloat>;
 template class PatchRows<float>;
 template class PatchRows<Bfloat16>;
-template class PatchRows<WideBfloat16>;
+template class PatchRows<BfloatAsFloat>;
 template class TransposedPatchRows<float>;
 template class TransposedPatchRows<Bfloat16>;
-template class TransposedPatchRows<WideBfloat16>;
+template class TransposedPatchRows<BfloatAsFloat>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

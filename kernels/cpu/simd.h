@@ -84,7 +84,7 @@ HWY_INLINE Vector Pair(Vector first, Vector second) {
 // brings memory that will be stored to into the cache; it may be beyond the end of a tensor.
 //
 // LoadPadded and StorePadded are for memory of our own, whose rows are padded to a multiple of
-// kVector (8) floats. They need no mask unless a vector is longer than that.
+// kPanelAlignment (8) floats. They need no mask unless a vector is longer than that.
 struct FullLanes {
   template <typename T>
   HWY_INLINE Vector Load(const T* p) const {
@@ -107,7 +107,7 @@ struct FullLanes {
   HWY_INLINE void StorePadded(T* p, Vector v) const {
     Store(p, v);
   }
-  HWY_INLINE void StorePadded(WideBfloat16* p, Vector v) const {
+  HWY_INLINE void StorePadded(BfloatAsFloat* p, Vector v) const {
     StoreExact(FloatsOf(p), Rounded<Bfloat16>(v));
   }
 };
@@ -117,7 +117,7 @@ class SomeLanes {
   HWY_INLINE explicit SomeLanes(int64_t lanes)
       : lanes_(lanes),
         mask_(hn::FirstN(Tag(), lanes)),
-        padded_mask_(hn::FirstN(Tag(), (lanes + kVector - 1) / kVector * kVector)) {}
+        padded_mask_(hn::FirstN(Tag(), PadToPanel(lanes))) {}
 
   HWY_INLINE Vector Load(const float* p) const {
     if constexpr (kMasksFloats) return hn::MaskedLoad(mask_, Tag(), p);
@@ -140,20 +140,20 @@ class SomeLanes {
     hwy::Prefetch(p);
   }
   HWY_INLINE Vector LoadPadded(const float* p) const {
-    if constexpr (kLanes <= kVector) return LoadWhole(p);
+    if constexpr (kLanes <= kPanelAlignment) return LoadWhole(p);
     return hn::MaskedLoad(padded_mask_, Tag(), p);
   }
   HWY_INLINE void StorePadded(float* p, Vector v) const {
-    if constexpr (kLanes <= kVector) return hn::StoreU(v, Tag(), p);
+    if constexpr (kLanes <= kPanelAlignment) return hn::StoreU(v, Tag(), p);
     hn::BlendedStore(v, padded_mask_, Tag(), p);
   }
-  HWY_INLINE void StorePadded(WideBfloat16* p, Vector v) const {
+  HWY_INLINE void StorePadded(BfloatAsFloat* p, Vector v) const {
     StorePadded(FloatsOf(p), Rounded<Bfloat16>(v));
   }
   HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
     const auto halves = UpperHalves(Rounded<Bfloat16>(v));
-    if constexpr (kLanes <= kVector) return hn::StoreU(halves, HalfBits(), BitsOf(p));
-    StoreHalves(halves, (lanes_ + kVector - 1) / kVector * kVector, BitsOf(p));
+    if constexpr (kLanes <= kPanelAlignment) return hn::StoreU(halves, HalfBits(), BitsOf(p));
+    StoreHalves(halves, PadToPanel(lanes_), BitsOf(p));
   }
 
  private:
@@ -192,14 +192,14 @@ class SomeLanes {
 };
 
 // Calls f(first channel, lanes) for each vector of the channels [begin, end). Where a vector is
-// shorter than kVector, also for the padding of the last kVector channels, since what writes rows
-// of our own memory writes their padding too.
+// shorter than kPanelAlignment, also for the padding of the last kPanelAlignment channels, since
+// what writes rows of our own memory writes their padding too.
 template <typename F>
 HWY_INLINE void ForEachVector(int64_t begin, int64_t end, F f) {
   int64_t c = begin;
   for (; c + kLanes <= end; c += kLanes) f(c, FullLanes{});
-  if constexpr (kLanes < kVector) {
-    const int64_t padded_end = begin + (end - begin + kVector - 1) / kVector * kVector;
+  if constexpr (kLanes < kPanelAlignment) {
+    const int64_t padded_end = begin + PadToPanel(end - begin);
     for (; c < padded_end; c += kLanes) f(c, SomeLanes(end > c ? end - c : 0));
   } else if (c < end) {
     f(c, SomeLanes(end - c));

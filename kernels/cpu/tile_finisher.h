@@ -47,7 +47,7 @@ class ForwardFinisher : public TileFinisher {
 };
 
 // The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
-// are the same memory). A row must be readable up to a multiple of kVector floats.
+// are the same memory). A row must be readable up to a multiple of kPanelAlignment floats.
 struct TileSpan {
   int64_t start;
   int64_t count;

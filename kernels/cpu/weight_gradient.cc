@@ -29,12 +29,12 @@ P* PairedRows(P* packed, int64_t numbers, Arena* arena) {
 
 // Writes zeros after `rows` rows, an odd number of them, of a block of block_rows rows.
 void ClearNextRow(const Panels& panels, const PanelRange& range, int64_t block_rows, int64_t rows,
-                  WideBfloat16* block) {
+                  BfloatAsFloat* block) {
   const int64_t start = panels[range.begin].start;
   for (int64_t p = range.begin; p < range.end; ++p) {
     const Panel panel = panels[p];
     std::fill_n(block + block_rows * (panel.start - start) + rows * panel.width, panel.width,
-                WideBfloat16());
+                BfloatAsFloat());
   }
 }
 
@@ -46,7 +46,7 @@ void PackBoth(const RowSource<P>& source, const PanelRange& range, int64_t first
   source.Pack(range, first, rows, packed, block_rows, out_first);
   if constexpr (std::is_same_v<P, Bfloat16>) {
     PairRows(source.panels(), range, packed, block_rows, out_first, rows, paired);
-  } else if constexpr (std::is_same_v<P, WideBfloat16>) {
+  } else if constexpr (std::is_same_v<P, BfloatAsFloat>) {
     if (rows % 2 != 0) {
       ClearNextRow(source.panels(), range, block_rows, out_first + rows, paired);
     }
@@ -210,6 +210,6 @@ void WeightGradient<P>::PanelTask(int64_t task, float* dweights) const {
 
 template class WeightGradient<float>;
 template class WeightGradient<Bfloat16>;
-template class WeightGradient<WideBfloat16>;
+template class WeightGradient<BfloatAsFloat>;
 
 }  // namespace pushpull

@@ -1,5 +1,5 @@
 // The gradient of weights: dweights[inner, outer] = transpose(x) * dy, summed over all rows. It is
-// cut into tasks like Product (product.h):
+// cut into tasks under the same names as Product (product.h), but what a task has is different:
 //
 //   kByBlocks   The rows are cut into fixed partitions. A task computes the partial sum of one
 //               partition, block by block; the partial sums are added in order at the end.

@@ -29,7 +29,7 @@ void PackColumns(const float* from, int64_t rows, int64_t columns, const Panel& 
 }
 
 // Rounds `count` floats, which are in the cache.
-void RoundInPlace(int64_t count, WideBfloat16* numbers) {
+void RoundInPlace(int64_t count, BfloatAsFloat* numbers) {
   ForEachVector(0, count, [&](int64_t i, auto lanes) HWY_ATTR {
     lanes.StorePadded(numbers + i, lanes.LoadPadded(FloatsOf(numbers + i)));
   });
@@ -177,12 +177,12 @@ void WeightOperand::Pack(const Panel& panel, float* to) const {
   }
 }
 
-void WeightOperand::Pack(const Panel& panel, WideBfloat16* to) const {
+void WeightOperand::Pack(const Panel& panel, BfloatAsFloat* to) const {
   const int64_t numbers = inner() * panel.width;
   Pack(panel, FloatsOf(to));
   PUSHPULL_FOR_CHOSEN_ISA(RoundInPlace)(numbers, to);
-  std::fill_n(to + numbers, EvenRows<WideBfloat16>(inner()) * panel.width - numbers,
-              WideBfloat16());
+  std::fill_n(to + numbers, EvenRows<BfloatAsFloat>(inner()) * panel.width - numbers,
+              BfloatAsFloat());
 }
 
 void WeightOperand::Pack(const Panel& panel, Bfloat16* to) const {

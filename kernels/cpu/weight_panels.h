@@ -22,11 +22,11 @@ struct WeightOperand {
   int64_t outer() const { return role == Role::kForward ? out : in; }
   // Writes one panel of the outer() channels to `to`, dense [inner(), panel.width] with zeros from
   // column panel.valid on. The other two types take rounded weights as MultiplyPanel wants them:
-  // WideBfloat16 [EvenRows(inner()), panel.width], Bfloat16 the same in pairs of rows,
+  // BfloatAsFloat [EvenRows(inner()), panel.width], Bfloat16 the same in pairs of rows,
   // [EvenRows(inner()) / 2, panel.width, 2].
   void Pack(const Panel& panel, float* to) const;
   void Pack(const Panel& panel, Bfloat16* to) const;
-  void Pack(const Panel& panel, WideBfloat16* to) const;
+  void Pack(const Panel& panel, BfloatAsFloat* to) const;
 };
 
 }  // namespace pushpull

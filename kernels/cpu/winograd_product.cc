@@ -219,7 +219,7 @@ void WinogradProduct<P>::Task(int64_t task, int thread, const WeightOperand& wei
 
 template class WinogradProduct<float>;
 template class WinogradProduct<Bfloat16>;
-template class WinogradProduct<WideBfloat16>;
+template class WinogradProduct<BfloatAsFloat>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

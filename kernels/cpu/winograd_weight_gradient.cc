@@ -239,7 +239,7 @@ void WinogradWeightGradient<P>::MultiplyTiles(const PanelRange& range, const P* 
 
 template class WinogradWeightGradient<float>;
 template class WinogradWeightGradient<Bfloat16>;
-template class WinogradWeightGradient<WideBfloat16>;
+template class WinogradWeightGradient<BfloatAsFloat>;
 
 }  // namespace pushpull
 #endif  // HWY_ONCE

@@ -105,7 +105,7 @@ TEST_P(FastConvolution, DoesNotDependOnTheInstructionSet) {
 TEST_P(FastConvolution, DoesNotDependOnWhatProductsRead) {
   ThreadPool pool(2);
   const auto pairs = MakeFastOperatorsOf<Bfloat16>(&pool);
-  const auto floats = MakeFastOperatorsOf<WideBfloat16>(&pool);
+  const auto floats = MakeFastOperatorsOf<BfloatAsFloat>(&pool);
   for (const CpuIsa isa : AvailableCpuIsas()) {
     UseCpuIsa(isa);
     ExpectSameBits(RunCase(GetParam(), pairs.get()), RunCase(GetParam(), floats.get()),

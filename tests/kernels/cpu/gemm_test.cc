@@ -90,18 +90,18 @@ Panel PanelOf(const Panels& panels, int64_t channel) {
 // Panels lie next to each other, have one of the widths that products know, and leave less than a
 // vector unused.
 TEST(Panels, CoverTheChannels) {
-  for (const bool wide : {false, true}) {
+  for (const bool merge_pairs : {false, true}) {
     for (int64_t channels = 1; channels <= 200; ++channels) {
-      const Panels panels(channels, wide);
+      const Panels panels(channels, merge_pairs);
       int64_t end = 0;
       for (int64_t p = 0; p < panels.count(); ++p) {
         const Panel panel = panels[p];
         EXPECT_EQ(panel.start, end) << channels;
         end += panel.width;
         EXPECT_EQ(panel.valid, std::min(channels, end) - panel.start) << channels;
-        EXPECT_GT(panel.valid, panel.width - kVector) << channels;
+        EXPECT_GT(panel.valid, panel.width - kPanelAlignment) << channels;
         const bool only_one = panels.count() == 1;
-        EXPECT_TRUE(panel.width == 16 || panel.width == 24 || (panel.width == 32 && wide) ||
+        EXPECT_TRUE(panel.width == 16 || panel.width == 24 || (panel.width == 32 && merge_pairs) ||
                     (panel.width == 8 && only_one))
             << channels << ": " << panel.width;
       }
@@ -111,15 +111,15 @@ TEST(Panels, CoverTheChannels) {
   }
 }
 
-std::vector<WideBfloat16> Widened(const std::vector<Bfloat16>& numbers) {
-  std::vector<WideBfloat16> widened;
+std::vector<BfloatAsFloat> Widened(const std::vector<Bfloat16>& numbers) {
+  std::vector<BfloatAsFloat> widened;
   for (const Bfloat16 number : numbers) widened.push_back({ToFloat(number)});
   return widened;
 }
 
 // Returns the rows [rows, width] of a panel that has them in pairs, as floats one after the other.
-std::vector<WideBfloat16> WidenedRows(const std::vector<Bfloat16>& pairs, int64_t width) {
-  std::vector<WideBfloat16> rows(pairs.size());
+std::vector<BfloatAsFloat> WidenedRows(const std::vector<Bfloat16>& pairs, int64_t width) {
+  std::vector<BfloatAsFloat> rows(pairs.size());
   for (int64_t i = 0; i < static_cast<int64_t>(pairs.size()); ++i) {
     const int64_t pair = i / 2 / width, column = i / 2 % width;
     rows[(2 * pair + i % 2) * width + column] = {ToFloat(pairs[i])};
@@ -133,7 +133,7 @@ std::vector<WideBfloat16> WidenedRows(const std::vector<Bfloat16>& pairs, int64_
 TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
   constexpr int64_t kRows = 21;
   for (const auto& [inner, width] : Cases()) {
-    const Panels panels(inner, /*wide=*/width == 32);
+    const Panels panels(inner, /*merge_pairs=*/width == 32);
     std::vector<Bfloat16> a =
         RandomNumbers(kRows * panels.padded(), 1, GetParam().a, GetParam().spread);
     std::vector<Bfloat16> b =
@@ -188,7 +188,7 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   constexpr int64_t kRows = 31;
   for (const int a_width : {8, 16, 24}) {
     for (const int width : {8, 16, 24, 32}) {
-      const Panels a_panels(a_width), b_panels(width, /*wide=*/true);
+      const Panels a_panels(a_width), b_panels(width, /*merge_pairs=*/true);
       const std::vector<Bfloat16> a =
           RandomNumbers(kRows * a_width, 3, GetParam().a, GetParam().spread);
       const std::vector<Bfloat16> b =
@@ -214,9 +214,9 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
             paired_b(EvenRows<Bfloat16>(kRows) * width);
         PairRows(a_panels, a_panels.all(), a.data(), kRows, 0, kRows, paired_a.data());
         PairRows(b_panels, b_panels.all(), b.data(), kRows, 0, kRows, paired_b.data());
-        std::vector<WideBfloat16> wide_a = Widened(a), wide_b = Widened(b);
-        wide_a.resize(EvenRows<WideBfloat16>(kRows) * a_width);
-        wide_b.resize(EvenRows<WideBfloat16>(kRows) * width);
+        std::vector<BfloatAsFloat> wide_a = Widened(a), wide_b = Widened(b);
+        wide_a.resize(EvenRows<BfloatAsFloat>(kRows) * a_width);
+        wide_b.resize(EvenRows<BfloatAsFloat>(kRows) * width);
         std::vector<float> actual(a_width * width), actual_wide(a_width * width);
         MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, kRows,
                            actual.data(), width, Store::kWrite);
