@@ -221,16 +221,16 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
   entry->undelivered_bytes = undelivered;
   const int64_t without_push = std::min(limits_.max_undelivered_without_push_bytes,
                                         limits_.max_undelivered_at_first_bytes + credit);
-  const int64_t window = std::min(limits_.max_undelivered_bytes,
-                                  without_push + account.pushes_.load(std::memory_order_relaxed) *
-                                                     limits_.max_undelivered_per_push_bytes);
+  const int64_t limit = std::min(limits_.max_undelivered_bytes,
+                                 without_push + account.pushes_.load(std::memory_order_relaxed) *
+                                                    limits_.max_undelivered_per_push_bytes);
   // A connection may be over its limit in one sweep, because a push that has just begun may not be
   // counted yet. A connection without any message gets no second sweep: a first push alone fits
   // into the initial window, which is below the limit.
-  const bool again = std::exchange(entry->over_window, undelivered > window) || messages == 0;
-  if (undelivered > limits_.max_undelivered_bytes || (again && entry->over_window)) {
+  const bool again = std::exchange(entry->over_limit, undelivered > limit) || messages == 0;
+  if (undelivered > limits_.max_undelivered_bytes || (again && entry->over_limit)) {
     return absl::StrCat("it sent ", undelivered, " bytes without a complete message, allowed are ",
-                        window);
+                        limit);
   }
   const absl::Duration silent = now - entry->last_message;
   if (undelivered > kSmallBytes && silent > limits_.stalled_message) {

@@ -1,6 +1,6 @@
 // The connections of one server. The table counts them per host, tracks how many bytes each has
 // sent that have not become whole messages ("undelivered bytes"), and cuts those that break the
-// limits of ServerLimits.
+// limits of ServerLimits. README.md follows an honest clone and an attacker through it.
 //
 // gRPC owns the sockets. The table holds a duplicate of each descriptor, for two reasons: it can
 // shut a connection down although gRPC may close its descriptor, and the number be reused, at any
@@ -104,7 +104,7 @@ class ConnectionTable {
     // time, shrinks when messages were credited with more bytes than they had. May be negative.
     int64_t forgiven_bytes = 0;
     int64_t undelivered_bytes = 0;
-    bool over_window = false;   // more was undelivered than its messages and pushes allow
+    bool over_limit = false;    // more was undelivered than its messages and pushes allow
     bool small_buffer = false;  // the kernel may not enlarge its receive buffer
     int64_t cancelled = 0;
     double cancelled_level = 0.0;  // cancelled calls in the leaky bucket
