@@ -178,7 +178,7 @@ TEST_F(CheckpointWatcherTest, RefusesADamagedCheckpointOnceAndTakesTheNext) {
   EXPECT_EQ(Take(), 20);
 }
 
-// An operator copies a good file over a damaged one.
+// An administrator copies a good file over a damaged one.
 TEST_F(CheckpointWatcherTest, TakesARepairedCheckpoint) {
   Publish(1, 10);
   const std::string path = "/d/" + CheckpointName(10) + "/shard-00000-of-00001.safetensors";
