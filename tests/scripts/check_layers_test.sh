@@ -9,13 +9,15 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{cli,client,eval,sampling,train}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{cli,client,eval,sampling,train},tests/{testkit,ps_server/{store,psctl}}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/cli/device_flags.cc"
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
   echo '#include "worker/sampling/x.h"' > "$tree/worker/client/fine.cc"
+  echo '#include "tests/ps_server/store/x.h"' > "$tree/tests/ps_server/store/fine.cc"
+  echo '#include "tests/testkit/x.h"' > "$tree/tests/ps_server/psctl/fine.cc"
 }
 
 # expect_caught FILE LINE: writes the line into the file and expects that the check fails and names FILE:1.
@@ -81,6 +83,8 @@ expect_caught worker/eval/a.cc '#include "worker/client/x.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/ps_client.h"'
 expect_caught worker/eval/a.cc '#include "common/wire/grpc/client.h"'
 expect_caught worker/evaluator_main.cc '#include "worker/train/x.h"'
+expect_caught tests/ps_server/psctl/a.cc '#include "tests/ps_server/store/x.h"'
+expect_caught tests/testkit/a.h '#include "tests/ps_server/store/x.h"'
 expect_caught common/a.cc '  return absl::Status(info.status().code(), "no");'
 expect_caught ps_server/core/a.cc '  const absl::Status reason(status.code(), "no");'
 expect_caught worker/train/a.cc '      event->status.code(),'

@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 
 #include "kernels/bfloat16.h"
-#include "tests/common/optimizer/optimizer_test_util.h"
 #include "tests/testkit/each_cpu_isa.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

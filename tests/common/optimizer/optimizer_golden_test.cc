@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "tests/common/optimizer/optimizer_test_util.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

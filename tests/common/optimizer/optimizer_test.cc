@@ -9,8 +9,8 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
-#include "tests/common/optimizer/optimizer_test_util.h"
 #include "tests/testkit/optimizer_fields.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

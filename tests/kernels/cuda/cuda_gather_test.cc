@@ -4,7 +4,7 @@
 #include "kernels/cuda/gather.h"
 #include "kernels/gather/host_gather.h"
 #include "tests/kernels/cuda/device_array.h"
-#include "tests/kernels/gather/gather_cases.h"
+#include "tests/testkit/kernels/gather_cases.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

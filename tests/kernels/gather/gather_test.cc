@@ -12,7 +12,7 @@
 
 #include "common/base/random.h"
 #include "kernels/gather/host_gather.h"
-#include "tests/kernels/gather/gather_cases.h"
+#include "tests/testkit/kernels/gather_cases.h"
 
 namespace pushpull {
 namespace {

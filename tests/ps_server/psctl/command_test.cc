@@ -12,8 +12,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
 #include "tests/testkit/fake_clock.h"
+#include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/refusing_ps_client.h"
 

@@ -9,8 +9,8 @@
 
 #include "common/cli/exit_codes.h"
 #include "ps_server/store/variable_store.h"
-#include "tests/common/optimizer/optimizer_test_util.h"
-#include "tests/ps_server/store/state_dir_test_util.h"
+#include "tests/testkit/optimizer_test_util.h"
+#include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
 namespace {

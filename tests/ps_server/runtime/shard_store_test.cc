@@ -8,8 +8,8 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/common/optimizer/optimizer_test_util.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

@@ -16,8 +16,8 @@
 #include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/runtime/server.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/pulled_bytes.h"
 
 namespace pushpull {
 namespace {

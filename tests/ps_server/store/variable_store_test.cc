@@ -15,8 +15,8 @@
 #include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/store/state_file.h"
-#include "tests/common/optimizer/optimizer_test_util.h"
-#include "tests/ps_server/store/state_dir_test_util.h"
+#include "tests/testkit/optimizer_test_util.h"
+#include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
 namespace {

@@ -22,10 +22,10 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
-#include "tests/ps_server/transport/test_peer_secret.h"
+#include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
+#include "tests/testkit/pulled_bytes.h"
+#include "tests/testkit/test_peer_secret.h"
 
 namespace pushpull {
 namespace {

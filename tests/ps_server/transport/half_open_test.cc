@@ -21,8 +21,8 @@
 #include "common/wire/default_lease.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
+#include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/pulled_bytes.h"
 
 namespace pushpull {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
+#include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/pulled_bytes.h"
 
 namespace pushpull {
 namespace {

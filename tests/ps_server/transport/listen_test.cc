@@ -21,7 +21,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "ps_server/transport/health_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_ps_handler.h"
 
 namespace pushpull {
 namespace {

@@ -21,9 +21,9 @@
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/descriptor_budget.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
 #include "tests/ps_server/transport/raw_peer.h"
+#include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/pulled_bytes.h"
 
 namespace pushpull {
 namespace {

@@ -22,8 +22,8 @@
 #include "common/wire/shared_memory/chunk_exchange.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/pulled_bytes.h"
+#include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/pulled_bytes.h"
 
 namespace pushpull {
 namespace {

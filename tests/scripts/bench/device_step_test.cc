@@ -17,7 +17,7 @@
 #include "scripts/bench/step/first_losses.h"
 #include "scripts/bench/step/operator_table.h"
 #include "scripts/bench/step/torch_child.h"
-#include "tests/worker/model/deferred_device.h"
+#include "tests/testkit/kernels/deferred_device.h"
 #include "worker/model/host_runner.h"
 
 namespace pushpull {

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 
 #include "common/wire/error_detail.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/job/toy_gradient_source.h"

@@ -13,7 +13,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
-#include "tests/common/optimizer/optimizer_test_util.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {

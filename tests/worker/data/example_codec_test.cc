@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "protos/example.pb.h"
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 
 namespace pushpull {
 namespace {

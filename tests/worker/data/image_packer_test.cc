@@ -11,7 +11,7 @@
 #include "common/base/random.h"
 #include "kernels/cpu/reference_operators.h"
 #include "kernels/memory.h"
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 
 namespace pushpull {
 namespace {

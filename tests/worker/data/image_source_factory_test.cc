@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/record_io.h"
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/data/example_codec.h"
 
 namespace pushpull {

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/data/synthetic_source.h"
 
 namespace pushpull {

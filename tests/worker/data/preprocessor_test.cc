@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/data/augment/editable_image.h"
 
 namespace pushpull {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/data/image_source.h"
 
 namespace pushpull {

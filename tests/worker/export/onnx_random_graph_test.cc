@@ -13,10 +13,10 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "tests/testkit/model/random_graph.h"
 #include "tests/testkit/onnx/onnx_interpreter.h"
 #include "tests/worker/export/export_testing.h"
 #include "tests/worker/export/onnx_testing.h"
-#include "tests/worker/model/random_graph.h"
 #include "worker/export/onnx_model.h"
 
 namespace pushpull {

@@ -11,8 +11,8 @@
 
 #include "gtest/gtest.h"
 
-#include "tests/worker/model/test_network.h"
-#include "tests/worker/model/tiny_model.h"
+#include "tests/testkit/model/test_network.h"
+#include "tests/testkit/model/tiny_model.h"
 #include "worker/model/device_runner.h"
 
 namespace pushpull {

@@ -11,8 +11,8 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/kernels/deferred_device.h"
 #include "tests/testkit/kernels/random_images.h"
-#include "tests/worker/model/deferred_device.h"
 #include "tests/worker/model/device_problem.h"
 
 namespace pushpull {

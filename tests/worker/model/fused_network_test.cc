@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/model/classifier.h"
-#include "tests/worker/model/tiny_model.h"
+#include "tests/testkit/model/tiny_model.h"
 
 namespace pushpull {
 namespace {

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/model/variable_layout.h"
-#include "tests/worker/model/test_network.h"
+#include "tests/testkit/model/test_network.h"
 
 namespace pushpull {
 

@@ -10,8 +10,8 @@
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/model/test_network.h"
 #include "tests/worker/model/norms.h"
-#include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {

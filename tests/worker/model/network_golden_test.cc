@@ -10,9 +10,9 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/model/test_network.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/model/golden_testing.h"
-#include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "common/base/random.h"
 #include "kernels/cpu/reference_operators.h"
-#include "tests/worker/model/test_network.h"
-#include "tests/worker/model/tiny_model.h"
+#include "tests/testkit/model/test_network.h"
+#include "tests/testkit/model/tiny_model.h"
 
 namespace pushpull {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
-#include "tests/worker/model/test_network.h"
+#include "tests/testkit/model/test_network.h"
 
 namespace pushpull {
 namespace {

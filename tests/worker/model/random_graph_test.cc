@@ -1,6 +1,6 @@
 // Random networks: gradients against central differences, and the fast and the emulated CUDA
 // operators against the reference.
-#include "tests/worker/model/random_graph.h"
+#include "tests/testkit/model/random_graph.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,9 +18,9 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/testkit/full_run.h"
+#include "tests/testkit/model/test_network.h"
 #include "tests/worker/model/device_problem.h"
 #include "tests/worker/model/norms.h"
-#include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {

@@ -19,8 +19,8 @@
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/testkit/full_run.h"
+#include "tests/testkit/model/test_network.h"
 #include "tests/testkit/ssd_test_config.h"
-#include "tests/worker/model/test_network.h"
 
 namespace pushpull {
 namespace {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/records/record_check.h"
 
 namespace pushpull {

@@ -13,8 +13,8 @@
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "tests/testkit/damaged_records.h"
-#include "tests/worker/model/deferred_device.h"
-#include "tests/worker/model/test_network.h"
+#include "tests/testkit/kernels/deferred_device.h"
+#include "tests/testkit/model/test_network.h"
 
 namespace pushpull {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "protos/parameter_server.pb.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_ps_handler.h"
 
 namespace pushpull {
 namespace {

@@ -25,7 +25,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/grpc/grpc_runtime.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_ps_handler.h"
 
 namespace pushpull {
 namespace {

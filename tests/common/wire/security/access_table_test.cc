@@ -26,7 +26,7 @@
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/common/wire/security/test_certificates.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
+#include "tests/testkit/fake_ps_handler.h"
 
 namespace pushpull {
 namespace {

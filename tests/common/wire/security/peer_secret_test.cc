@@ -18,8 +18,8 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
-#include "tests/ps_server/transport/fake_ps_handler.h"
-#include "tests/ps_server/transport/test_peer_secret.h"
+#include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/test_peer_secret.h"
 
 namespace pushpull {
 namespace {

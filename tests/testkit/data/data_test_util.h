@@ -1,6 +1,6 @@
 // Files and encoded images for the tests of worker/data.
-#ifndef PUSHPULL_TESTS_WORKER_DATA_DATA_TEST_UTIL_H_
-#define PUSHPULL_TESTS_WORKER_DATA_DATA_TEST_UTIL_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_DATA_DATA_TEST_UTIL_H_
+#define PUSHPULL_TESTS_TESTKIT_DATA_DATA_TEST_UTIL_H_
 
 #include <cstdint>
 #include <string>
@@ -68,4 +68,4 @@ class FakeSource final : public ImageSource {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_WORKER_DATA_DATA_TEST_UTIL_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_DATA_DATA_TEST_UTIL_H_

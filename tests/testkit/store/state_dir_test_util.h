@@ -1,6 +1,6 @@
 // Helpers for tests of state files: a temporary folder, and versions whose contents identify them.
-#ifndef PUSHPULL_TESTS_PS_SERVER_STORE_STATE_DIR_TEST_UTIL_H_
-#define PUSHPULL_TESTS_PS_SERVER_STORE_STATE_DIR_TEST_UTIL_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_STORE_STATE_DIR_TEST_UTIL_H_
+#define PUSHPULL_TESTS_TESTKIT_STORE_STATE_DIR_TEST_UTIL_H_
 
 #include <string>
 
@@ -41,4 +41,4 @@ std::string DescribeContents(const VariableStore& store, const PinnedVersion& pi
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_PS_SERVER_STORE_STATE_DIR_TEST_UTIL_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_STORE_STATE_DIR_TEST_UTIL_H_

@@ -1,6 +1,6 @@
 // Networks that are small enough for central differences and for emulated kernels.
-#ifndef PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
-#define PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_MODEL_TINY_MODEL_H_
+#define PUSHPULL_TESTS_TESTKIT_MODEL_TINY_MODEL_H_
 
 #include <string>
 #include <utility>
@@ -86,4 +86,4 @@ inline NetworkSpec MakeTinyDetector() {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_WORKER_MODEL_TINY_MODEL_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_MODEL_TINY_MODEL_H_

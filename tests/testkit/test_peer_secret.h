@@ -1,6 +1,6 @@
 // The secret that the ps tasks of one job share in tests.
-#ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_TEST_PEER_SECRET_H_
-#define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_TEST_PEER_SECRET_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_TEST_PEER_SECRET_H_
+#define PUSHPULL_TESTS_TESTKIT_TEST_PEER_SECRET_H_
 
 #include <memory>
 
@@ -19,4 +19,4 @@ inline TransportOptions WithPeerSecret(absl::string_view secret = "the secret of
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_PS_SERVER_TRANSPORT_TEST_PEER_SECRET_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_TEST_PEER_SECRET_H_

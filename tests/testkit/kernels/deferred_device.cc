@@ -1,4 +1,4 @@
-#include "tests/worker/model/deferred_device.h"
+#include "tests/testkit/kernels/deferred_device.h"
 
 #include <cstring>
 #include <optional>

@@ -1,6 +1,6 @@
 // One case for every gather, with operands of odd sizes.
-#ifndef PUSHPULL_TESTS_KERNELS_GATHER_GATHER_CASES_H_
-#define PUSHPULL_TESTS_KERNELS_GATHER_GATHER_CASES_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_GATHER_CASES_H_
+#define PUSHPULL_TESTS_TESTKIT_KERNELS_GATHER_CASES_H_
 
 #include <functional>
 #include <string>
@@ -97,4 +97,4 @@ std::vector<GatherCase<T>> AllGatherCases() {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_KERNELS_GATHER_GATHER_CASES_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_KERNELS_GATHER_CASES_H_

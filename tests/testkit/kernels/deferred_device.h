@@ -1,8 +1,8 @@
 // A device that defers all work until somebody waits for it, and then only does what this wait
 // needs. If a runner reads a result too early or overwrites data before their copy is done, the
 // results are wrong. Its memory is host memory, and its operators are the reference operators.
-#ifndef PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
-#define PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_DEFERRED_DEVICE_H_
+#define PUSHPULL_TESTS_TESTKIT_KERNELS_DEFERRED_DEVICE_H_
 
 #include <cstdint>
 #include <deque>
@@ -98,4 +98,4 @@ class DeferredDevice final : public Device {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_WORKER_MODEL_DEFERRED_DEVICE_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_KERNELS_DEFERRED_DEVICE_H_

@@ -1,6 +1,6 @@
 // Collects the chunks of a pull into one string.
-#ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_PULLED_BYTES_H_
-#define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_PULLED_BYTES_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_PULLED_BYTES_H_
+#define PUSHPULL_TESTS_TESTKIT_PULLED_BYTES_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ struct PulledBytes {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_PS_SERVER_TRANSPORT_PULLED_BYTES_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_PULLED_BYTES_H_

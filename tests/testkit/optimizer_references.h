@@ -1,7 +1,7 @@
 // Reference implementations of every optimizer's rule: one in float that rounds like the apply
 // pass, and one in double that follows the papers, TensorFlow and PyTorch.
-#ifndef PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_REFERENCES_H_
-#define PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_REFERENCES_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_OPTIMIZER_REFERENCES_H_
+#define PUSHPULL_TESTS_TESTKIT_OPTIMIZER_REFERENCES_H_
 
 #include <string>
 #include <vector>
@@ -39,4 +39,4 @@ const OptimizerReference& ReferenceNamed(const std::string& name);
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_REFERENCES_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_OPTIMIZER_REFERENCES_H_

@@ -1,6 +1,6 @@
 // A PsHandler that records requests and answers as the test chooses.
-#ifndef PUSHPULL_TESTS_PS_SERVER_TRANSPORT_FAKE_PS_HANDLER_H_
-#define PUSHPULL_TESTS_PS_SERVER_TRANSPORT_FAKE_PS_HANDLER_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_FAKE_PS_HANDLER_H_
+#define PUSHPULL_TESTS_TESTKIT_FAKE_PS_HANDLER_H_
 
 #include <cstdint>
 #include <cstring>
@@ -276,4 +276,4 @@ inline std::string ToString(const Payload& payload) {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_PS_SERVER_TRANSPORT_FAKE_PS_HANDLER_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_FAKE_PS_HANDLER_H_

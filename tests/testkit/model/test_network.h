@@ -1,6 +1,6 @@
 // A network with everything that it needs to run, and random inputs.
-#ifndef PUSHPULL_TESTS_WORKER_MODEL_TEST_NETWORK_H_
-#define PUSHPULL_TESTS_WORKER_MODEL_TEST_NETWORK_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_MODEL_TEST_NETWORK_H_
+#define PUSHPULL_TESTS_TESTKIT_MODEL_TEST_NETWORK_H_
 
 #include <cstdint>
 #include <memory>
@@ -103,4 +103,4 @@ struct TestNetwork {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_WORKER_MODEL_TEST_NETWORK_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_MODEL_TEST_NETWORK_H_

@@ -1,4 +1,4 @@
-#include "tests/common/optimizer/optimizer_references.h"
+#include "tests/testkit/optimizer_references.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "tests/ps_server/store/state_dir_test_util.h"
+#include "tests/testkit/store/state_dir_test_util.h"
 
 #include <stdlib.h>
 

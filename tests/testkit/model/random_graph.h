@@ -1,7 +1,7 @@
 // Random networks: up to twelve operators with shared readers, sums, products and mixed
 // activations, small enough for central differences.
-#ifndef PUSHPULL_TESTS_WORKER_MODEL_RANDOM_GRAPH_H_
-#define PUSHPULL_TESTS_WORKER_MODEL_RANDOM_GRAPH_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_MODEL_RANDOM_GRAPH_H_
+#define PUSHPULL_TESTS_TESTKIT_MODEL_RANDOM_GRAPH_H_
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/random.h"
-#include "tests/worker/model/tiny_model.h"
+#include "tests/testkit/model/tiny_model.h"
 
 namespace pushpull {
 
@@ -186,4 +186,4 @@ class RandomGraph {
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_WORKER_MODEL_RANDOM_GRAPH_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_MODEL_RANDOM_GRAPH_H_

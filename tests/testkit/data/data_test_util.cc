@@ -1,4 +1,4 @@
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 
 #include <jpeglib.h>
 #include <png.h>

@@ -1,8 +1,8 @@
 // Helpers for the tests of optimizers and of the store: small models, aligned state, contributions
 // at unaligned addresses, and two scalar reference implementations of the apply pass. The float one
 // gives the same bits as the apply pass, the double one follows the same formulas.
-#ifndef PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_TEST_UTIL_H_
-#define PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_TEST_UTIL_H_
+#ifndef PUSHPULL_TESTS_TESTKIT_OPTIMIZER_TEST_UTIL_H_
+#define PUSHPULL_TESTS_TESTKIT_OPTIMIZER_TEST_UTIL_H_
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "common/optimizer/apply_pass.h"
 #include "common/optimizer/optimizer.h"
 #include "common/optimizer/state_vectors.h"
-#include "tests/common/optimizer/optimizer_references.h"
+#include "tests/testkit/optimizer_references.h"
 
 namespace pushpull {
 
@@ -100,4 +100,4 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_TESTS_COMMON_OPTIMIZER_OPTIMIZER_TEST_UTIL_H_
+#endif  // PUSHPULL_TESTS_TESTKIT_OPTIMIZER_TEST_UTIL_H_

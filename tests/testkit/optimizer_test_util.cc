@@ -1,4 +1,4 @@
-#include "tests/common/optimizer/optimizer_test_util.h"
+#include "tests/testkit/optimizer_test_util.h"
 
 #include <algorithm>
 #include <cmath>
