@@ -23,9 +23,9 @@ struct ParameterType<Bfloat16> {
 template <typename T>
 using ParameterOf = typename ParameterType<T>::type;
 
-// The activations that a layer computes together with its convolution. The others are nodes of the
-// graph (op::Activation in common/model/operators.h).
-enum class Activation { kNone, kRelu, kRelu6 };
+// The activations that a layer computes together with its convolution. All of them are clamps. The
+// others are nodes of the graph (op::Activation in common/model/operators.h).
+enum class FusedActivation { kNone, kRelu, kRelu6 };
 
 // kBatch: mean and variance were computed from this batch, so gradients flow through them. kFrozen:
 // they are constants.
@@ -49,8 +49,8 @@ struct Lazy {
   Shape shape;
   const T* raw = nullptr;
   const BatchNorm<ParameterOf<T>>* batch_norm = nullptr;  // null: identity
-  Activation activation = Activation::kNone;
-  const T* skip = nullptr;  // null, or a value of the same shape; only with Activation::kNone
+  FusedActivation activation = FusedActivation::kNone;
+  const T* skip = nullptr;  // null, or a value of the same shape; only with FusedActivation::kNone
   // Null, or the value as Apply() wrote it, which is then read instead of being computed again.
   const T* applied = nullptr;
 };

@@ -10,19 +10,19 @@
 namespace pushpull {
 
 template <typename T>
-PUSHPULL_HOST_DEVICE T Activate(Activation activation, T z) {
-  if (activation == Activation::kNone) return z;
+PUSHPULL_HOST_DEVICE T Activate(FusedActivation activation, T z) {
+  if (activation == FusedActivation::kNone) return z;
   // Written so that a NaN passes through: a comparison with it is false.
   if (z < T(0)) return T(0);
-  return activation == Activation::kRelu6 && z > T(6) ? T(6) : z;
+  return activation == FusedActivation::kRelu6 && z > T(6) ? T(6) : z;
 }
 
 // The derivative of Activate by z; 0 on both kinks.
 template <typename T>
-PUSHPULL_HOST_DEVICE T ActivationSlope(Activation activation, T z) {
-  if (activation == Activation::kNone) return T(1);
+PUSHPULL_HOST_DEVICE T ActivationSlope(FusedActivation activation, T z) {
+  if (activation == FusedActivation::kNone) return T(1);
   if (z <= T(0)) return T(0);
-  return activation == Activation::kRelu6 && z >= T(6) ? T(0) : T(1);
+  return activation == FusedActivation::kRelu6 && z >= T(6) ? T(0) : T(1);
 }
 
 // A uniformly distributed 64-bit value as a pure function of (seed, index), so that the forward and

@@ -36,7 +36,7 @@ template <typename T>
 const T* ReadyValue(const Lazy<T>& x) {
   if (x.applied != nullptr) return x.applied;
   const bool identity =
-      x.batch_norm == nullptr && x.skip == nullptr && x.activation == Activation::kNone;
+      x.batch_norm == nullptr && x.skip == nullptr && x.activation == FusedActivation::kNone;
   return identity ? x.raw : nullptr;
 }
 

@@ -37,7 +37,7 @@ double PreActivation(const Lazy<T>& x, int64_t i) {
 
 template <typename T>
 std::vector<T> Value(const Lazy<T>& x) {
-  CHECK(x.skip == nullptr || x.activation == Activation::kNone);
+  CHECK(x.skip == nullptr || x.activation == FusedActivation::kNone);
   std::vector<T> value(x.shape.size());
   for (int64_t i = 0; i < x.shape.size(); ++i) {
     if (x.applied != nullptr) {

@@ -228,10 +228,10 @@ HWY_INLINE Vector MinOrSecond(Vector a, Vector b) {
 // comparison with a NaN is false. A bound that an activation lacks is a NaN for the same reason, so
 // that an infinite z is inside too.
 struct Bounds {
-  HWY_INLINE explicit Bounds(Activation activation) {
+  HWY_INLINE explicit Bounds(FusedActivation activation) {
     const float none = std::numeric_limits<float>::quiet_NaN();
-    low = hn::Set(Tag(), activation == Activation::kNone ? none : 0.0f);
-    high = hn::Set(Tag(), activation == Activation::kRelu6 ? 6.0f : none);
+    low = hn::Set(Tag(), activation == FusedActivation::kNone ? none : 0.0f);
+    high = hn::Set(Tag(), activation == FusedActivation::kRelu6 ? 6.0f : none);
   }
   HWY_INLINE Vector Clamp(Vector z) const { return MinOrSecond(high, MaxOrSecond(low, z)); }
   // The gradient where the slope at z is 1, else 0.

@@ -93,7 +93,7 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
     mean[v] = kNorm ? lanes.LoadPadded(out.coefficients.mean + from) : Zero();
     dbeta[v] = dgamma[v] = Zero();
   }
-  const bool needs_raw = kNorm || x.activation != Activation::kNone;
+  const bool needs_raw = kNorm || x.activation != FusedActivation::kNone;
   for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {

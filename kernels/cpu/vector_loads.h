@@ -115,7 +115,7 @@ void WithValueLoad(const Lazy<T>& x, const LazyCoefficients& coefficients, F f) 
     return f(ValueLoad<T, true, false>{x.raw, nullptr, coefficients, bounds});
   }
   if (x.skip != nullptr) return f(ValueLoad<T, false, true>{x.raw, x.skip, coefficients, bounds});
-  if (x.activation == Activation::kNone) return f(PlainLoad<T>{x.raw});
+  if (x.activation == FusedActivation::kNone) return f(PlainLoad<T>{x.raw});
   f(ValueLoad<T, false, false>{x.raw, nullptr, coefficients, bounds});
 }
 

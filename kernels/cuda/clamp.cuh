@@ -16,9 +16,9 @@ struct Bounds {
   float low, high;
 };
 
-PUSHPULL_HOST_DEVICE inline Bounds BoundsOf(Activation activation) {
-  return {activation == Activation::kNone ? -INFINITY : 0.0f,
-          activation == Activation::kRelu6 ? 6.0f : INFINITY};
+PUSHPULL_HOST_DEVICE inline Bounds BoundsOf(FusedActivation activation) {
+  return {activation == FusedActivation::kNone ? -INFINITY : 0.0f,
+          activation == FusedActivation::kRelu6 ? 6.0f : INFINITY};
 }
 
 // A NaN passes through.

@@ -27,7 +27,7 @@ struct ValueSource {
 
   // Whether the elements are the numbers of first() as they are.
   PUSHPULL_HOST_DEVICE bool plain() const {
-    return x.norm.gamma == nullptr && x.activation == Activation::kNone && x.skip == nullptr;
+    return x.norm.gamma == nullptr && x.activation == FusedActivation::kNone && x.skip == nullptr;
   }
   __device__ __forceinline__ void FillCoefficients(float* out) const {
     const int padded = PaddedChannels(channels);

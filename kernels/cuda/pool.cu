@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWalkThreads)
   const int lanes = size.lanes;
   const int lane = threadIdx.x % lanes, row = threadIdx.x / lanes, rows = blockDim.x / lanes;
   const int vector = blockIdx.y * lanes + lane;
-  const bool reads_raw = x.norm.gamma != nullptr || x.activation != Activation::kNone;
+  const bool reads_raw = x.norm.gamma != nullptr || x.activation != FusedActivation::kNone;
   float dbeta[kWidth] = {}, dgamma[kWidth] = {};
   if (vector < size.channel_vectors) {
     ScaleShift norm[kWidth];

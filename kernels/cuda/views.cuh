@@ -26,7 +26,7 @@ struct LazyView {
   const T* skip = nullptr;
   const T* applied = nullptr;
   NormView norm;
-  Activation activation = Activation::kNone;
+  FusedActivation activation = FusedActivation::kNone;
   Bounds bounds = BoundsOf(activation);
 };
 

@@ -21,7 +21,7 @@ std::vector<float> Normal(int64_t count, uint64_t stream, double deviation) {
 MobilenetChain::MobilenetChain(int64_t batch, int64_t size, int64_t classes,
                                const Operators<float>& operators)
     : image_(Normal(batch * size * size * 3, 0, 1)), labels_(batch) {
-  AddLayer(SameConvolution({batch, size, size, 3}, 32, 3, 2), false, Activation::kRelu6, true);
+  AddLayer(SameConvolution({batch, size, size, 3}, 32, 3, 2), false, FusedActivation::kRelu6, true);
   struct Stage {
     int expansion, channels, count, stride;
   };
@@ -31,10 +31,10 @@ MobilenetChain::MobilenetChain(int64_t batch, int64_t size, int64_t classes,
     for (int i = 0; i < stage.count; ++i)
       AddBlock(stage.expansion, stage.channels, i == 0 ? stage.stride : 1);
   }
-  AddLayer(SameConvolution(OutputShape(), 1280, 1, 1), false, Activation::kRelu6, true);
+  AddLayer(SameConvolution(OutputShape(), 1280, 1, 1), false, FusedActivation::kRelu6, true);
   const Shape pooled{batch, 1, 1, 1280};
   int64_t bytes = operators.PoolWorkspace(OutputShape());
-  AddLayer(SameConvolution(pooled, classes, 1, 1), false, Activation::kNone, false);
+  AddLayer(SameConvolution(pooled, classes, 1, 1), false, FusedActivation::kNone, false);
   pooled_.resize(pooled.size());
   dpooled_.resize(pooled.size());
   for (int64_t i = 0; i < batch; ++i) labels_[i] = static_cast<int32_t>(i % classes);
@@ -47,8 +47,8 @@ MobilenetChain::MobilenetChain(int64_t batch, int64_t size, int64_t classes,
   view_ = {workspace_.data() + (64 - address % 64) % 64 / sizeof(float), bytes};
 }
 
-void MobilenetChain::AddLayer(const ConvolutionShape& shape, bool depthwise, Activation activation,
-                              bool normalized) {
+void MobilenetChain::AddLayer(const ConvolutionShape& shape, bool depthwise,
+                              FusedActivation activation, bool normalized) {
   auto layer = std::make_unique<Layer>();
   layer->shape = shape;
   layer->depthwise = depthwise;
@@ -78,12 +78,12 @@ void MobilenetChain::AddBlock(int64_t expansion, int64_t out, int stride) {
   const int source = static_cast<int>(layers_.size()) - 1;
   const bool skip = stride == 1 && in.c == out;
   if (expansion > 1) {
-    AddLayer(SameConvolution(in, in.c * expansion, 1, 1), false, Activation::kRelu6, true);
+    AddLayer(SameConvolution(in, in.c * expansion, 1, 1), false, FusedActivation::kRelu6, true);
   }
   const int first = source + 1;
-  AddLayer(SameConvolution(OutputShape(), OutputShape().c, 3, stride), true, Activation::kRelu6,
-           true);
-  AddLayer(SameConvolution(OutputShape(), out, 1, 1), false, Activation::kNone, true);
+  AddLayer(SameConvolution(OutputShape(), OutputShape().c, 3, stride), true,
+           FusedActivation::kRelu6, true);
+  AddLayer(SameConvolution(OutputShape(), out, 1, 1), false, FusedActivation::kNone, true);
   if (!skip) return;
   Layer& input = *layers_[source];
   input.applied.resize(in.size());
@@ -96,9 +96,10 @@ void MobilenetChain::AddBlock(int64_t expansion, int64_t out, int stride) {
 
 Lazy<float> MobilenetChain::InputOf(size_t i) const {
   if (i == 0)
-    return {layers_[0]->shape.in, image_.data(), nullptr, Activation::kNone, nullptr, nullptr};
+    return {layers_[0]->shape.in, image_.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   if (i + 1 == layers_.size()) {
-    return {layers_[i]->shape.in, pooled_.data(), nullptr, Activation::kNone, nullptr, nullptr};
+    return {layers_[i]->shape.in,   pooled_.data(), nullptr,
+            FusedActivation::kNone, nullptr,        nullptr};
   }
   return layers_[i - 1]->output;
 }

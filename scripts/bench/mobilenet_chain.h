@@ -32,7 +32,7 @@ class MobilenetChain {
     Lazy<float> output;  // what the next layer reads
   };
 
-  void AddLayer(const ConvolutionShape& shape, bool depthwise, Activation activation,
+  void AddLayer(const ConvolutionShape& shape, bool depthwise, FusedActivation activation,
                 bool normalized);
   void AddBlock(int64_t expansion, int64_t out, int stride);
   void Forward(Operators<float>* operators);

@@ -28,7 +28,7 @@ TEST(ProfiledOperators, ReportsTheWorkAndForwardsTheCall) {
   const ConvolutionShape shape = SameConvolution({1, 2, 2, 3}, 5, 1, 1);
   const std::vector<float> x(12, 1.0f), weights(15, 2.0f), dz(20, 1.0f);
   std::vector<float> y(20), dweights(15), dx(12);
-  const Lazy<float> lazy{shape.in, x.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  const Lazy<float> lazy{shape.in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   operators->Convolution(shape, lazy, weights.data(), nullptr, y.data(), {}, {});
   operators->ConvolutionBackward(shape, lazy, weights.data(),
                                  {dz.data(), nullptr, nullptr, nullptr, nullptr}, dweights.data(),

@@ -15,10 +15,10 @@ namespace {
 using Kind = FusedLayer::Kind;
 
 // The activation as a part of a fused layer; nullopt if its derivative is not 0 or 1 everywhere.
-std::optional<Activation> AsClamp(ActivationFunction function) {
-  if (function == ActivationFunction::kNone) return Activation::kNone;
-  if (function == ActivationFunction::kRelu) return Activation::kRelu;
-  if (function == ActivationFunction::kRelu6) return Activation::kRelu6;
+std::optional<FusedActivation> AsFusedActivation(ActivationFunction function) {
+  if (function == ActivationFunction::kNone) return FusedActivation::kNone;
+  if (function == ActivationFunction::kRelu) return FusedActivation::kRelu;
+  if (function == ActivationFunction::kRelu6) return FusedActivation::kRelu6;
   return std::nullopt;
 }
 
@@ -83,9 +83,9 @@ class Fuser {
 
   absl::Status operator()(const op::Activation& activation) {
     FusedLayer* const layer = Joinable(Input());
-    const std::optional<Activation> clamp = AsClamp(activation.function);
-    if (layer == nullptr || HasValueOfItsOwn(*layer) || !clamp.has_value()) return BeginGather();
-    layer->activation = *clamp;
+    const std::optional<FusedActivation> fused = AsFusedActivation(activation.function);
+    if (layer == nullptr || HasValueOfItsOwn(*layer) || !fused.has_value()) return BeginGather();
+    layer->activation = *fused;
     return Join(Input());
   }
 
@@ -122,7 +122,7 @@ class Fuser {
   }
 
   static bool HasValueOfItsOwn(const FusedLayer& layer) {
-    return layer.activation != Activation::kNone || layer.skip != FusedLayer::kNone;
+    return layer.activation != FusedActivation::kNone || layer.skip != FusedLayer::kNone;
   }
 
   int Input() const { return network_.nodes[node_].inputs[0]; }

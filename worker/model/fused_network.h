@@ -42,7 +42,7 @@ struct FusedLayer {
   int weights = op::kNoVariable;
   int biases = op::kNoVariable;
   std::optional<op::BatchNorm> batch_norm;
-  Activation activation = Activation::kNone;
+  FusedActivation activation = FusedActivation::kNone;
   float keep_probability = 1.0f;  // of the dropout
 
   // Those of a layer with one input.

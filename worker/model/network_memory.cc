@@ -180,7 +180,7 @@ class MemoryBuilder {
 
 bool IsPlain(const FusedNetwork& network, int l) {
   const FusedLayer& layer = network.layers[l];
-  return !layer.batch_norm.has_value() && layer.activation == Activation::kNone &&
+  return !layer.batch_norm.has_value() && layer.activation == FusedActivation::kNone &&
          layer.skip == FusedLayer::kNone;
 }
 

@@ -31,8 +31,8 @@ std::vector<NamedSpec> Specs() {
   };
   add("skip", [](TinySpec&) {});
   add("frozen", [](TinySpec& s) { s.statistics = Statistics::kFrozen; });
-  add("relu", [](TinySpec& s) { s.activation = Activation::kRelu; });
-  add("linear", [](TinySpec& s) { s.activation = Activation::kNone; });
+  add("relu", [](TinySpec& s) { s.activation = FusedActivation::kRelu; });
+  add("linear", [](TinySpec& s) { s.activation = FusedActivation::kNone; });
   add("stride2", [](TinySpec& s) {
     s.skip = false;
     s.block_stride = 2;
@@ -69,7 +69,7 @@ bool HasNoEffect(const TinySpec& spec, const std::string& parameter) {
   if (spec.statistics != Statistics::kBatch) return false;
   if (parameter == "project/beta") return true;  // this layer has no activation
   const bool before_1x1 = parameter == "stem/beta" || parameter == "depthwise/beta";
-  return before_1x1 && spec.activation == Activation::kNone;
+  return before_1x1 && spec.activation == FusedActivation::kNone;
 }
 
 class TinyNetworkTest : public testing::TestWithParam<NamedSpec> {};

@@ -30,7 +30,7 @@ class OperatorsTest : public testing::TestWithParam<std::string> {
                                         : MakeReferenceOperators<float>()) {}
 
   Lazy<float> Plain(const Shape& shape, const std::vector<float>& raw) {
-    return {shape, raw.data(), nullptr, Activation::kNone, nullptr, nullptr};
+    return {shape, raw.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   }
 
   ThreadPool pool_;
@@ -57,7 +57,7 @@ TEST_P(OperatorsTest, PaddingIsZeroAfterTheActivation) {
   const std::vector<float> x(9, 2.0f), weights(9, 1.0f), gamma{1}, beta{5}, mean{2}, variance{1};
   const BatchNorm<float> norm{gamma.data(),    beta.data(), mean.data(),
                               variance.data(), 0,           Statistics::kFrozen};
-  const Lazy<float> lazy{shape, x.data(), &norm, Activation::kRelu6, nullptr, nullptr};
+  const Lazy<float> lazy{shape, x.data(), &norm, FusedActivation::kRelu6, nullptr, nullptr};
   const ConvolutionShape convolution = SameConvolution(shape, 1, 3, 1);
   const std::vector<float> expected{20, 30, 20, 30, 45, 30, 20, 30, 20};
   GuardedWorkspace workspace(std::max(operators_->DepthwiseWorkspace(convolution),
@@ -109,7 +109,7 @@ TEST_P(OperatorsTest, PoolAveragesTheActivatedPixels) {
   const Shape shape{2, 2, 2, 3};
   std::vector<float> x(shape.size());
   std::iota(x.begin(), x.end(), -6.0f);  // -6 .. 17
-  const Lazy<float> lazy{shape, x.data(), nullptr, Activation::kRelu6, nullptr, nullptr};
+  const Lazy<float> lazy{shape, x.data(), nullptr, FusedActivation::kRelu6, nullptr, nullptr};
   Output<float> y(6), dx(shape.size());
   operators_->GlobalAveragePool(lazy, y.data());
   // Channel 0 has -6, -3, 0 and 3 in sample 0, and 6 and more in sample 1.
@@ -134,7 +134,7 @@ TEST_P(OperatorsTest, AGradientPassesThroughAPoolOfSinglePixels) {
       variance(kChannels, 4.0f);
   const BatchNorm<float> norm{gamma.data(),    beta.data(), mean.data(),
                               variance.data(), 0,           Statistics::kBatch};
-  const Lazy<float> x{shape, raw.data(), &norm, Activation::kRelu6, nullptr, nullptr};
+  const Lazy<float> x{shape, raw.data(), &norm, FusedActivation::kRelu6, nullptr, nullptr};
   Output<float> dz(shape.size()), dbeta(kChannels), dgamma(kChannels);
   GuardedWorkspace workspace(operators_->PoolWorkspace(shape));
   operators_->GlobalAveragePoolBackward(
@@ -158,7 +158,7 @@ TEST_P(OperatorsTest, ApplyAddsTheSkipAfterBatchNorm) {
   const std::vector<float> gamma(9, 2.0f), beta(9, -1.0f), mean(9, 0.5f), variance(9, 0.25f);
   const BatchNorm<float> norm{gamma.data(),    beta.data(), mean.data(),
                               variance.data(), 0,           Statistics::kFrozen};
-  const Lazy<float> lazy{shape, raw.data(), &norm, Activation::kNone, skip.data(), nullptr};
+  const Lazy<float> lazy{shape, raw.data(), &norm, FusedActivation::kNone, skip.data(), nullptr};
   Output<float> out(shape.size());
   operators_->Apply(lazy, out.data());
   std::vector<float> expected(shape.size());
@@ -170,7 +170,7 @@ TEST_P(OperatorsTest, NanReachesTheOutput) {
   const Shape shape{1, 2, 2, 8};
   std::vector<float> raw(shape.size(), 1.0f);
   raw[3] = std::nanf("");
-  const Lazy<float> lazy{shape, raw.data(), nullptr, Activation::kRelu6, nullptr, nullptr};
+  const Lazy<float> lazy{shape, raw.data(), nullptr, FusedActivation::kRelu6, nullptr, nullptr};
   Output<float> out(shape.size());
   operators_->Apply(lazy, out.data());
   EXPECT_TRUE(std::isnan(out.Take("apply")[3]));
@@ -185,13 +185,13 @@ TEST_P(OperatorsTest, SlopesAreRightAtInfinitiesAndNans) {
   const Shape shape{8, 1, 1, 1};
   const BatchNorm<float> norm{one.data(), zero.data(), zero.data(),
                               one.data(), 0,           Statistics::kFrozen};
-  const std::vector<std::pair<Activation, std::vector<float>>> cases = {
-      {Activation::kNone, {2, 2, 2, 2, 2, 2, 2, 2}},
-      {Activation::kRelu, {0, 0, 0, 2, 2, 2, 2, 2}},
-      {Activation::kRelu6, {0, 0, 0, 2, 0, 0, 0, 2}}};
+  const std::vector<std::pair<FusedActivation, std::vector<float>>> cases = {
+      {FusedActivation::kNone, {2, 2, 2, 2, 2, 2, 2, 2}},
+      {FusedActivation::kRelu, {0, 0, 0, 2, 2, 2, 2, 2}},
+      {FusedActivation::kRelu6, {0, 0, 0, 2, 0, 0, 0, 2}}};
   for (const auto& [activation, expected] : cases) {
-    const float low = activation == Activation::kNone ? -kInfinity : 0.0f;
-    const float high = activation == Activation::kRelu6 ? 6.0f : kInfinity;
+    const float low = activation == FusedActivation::kNone ? -kInfinity : 0.0f;
+    const float high = activation == FusedActivation::kRelu6 ? 6.0f : kInfinity;
     for (const BatchNorm<float>* batch_norm :
          {static_cast<const BatchNorm<float>*>(nullptr), &norm}) {
       SCOPED_TRACE(testing::Message()
@@ -348,7 +348,7 @@ TEST(FastOperators, StoreTheNearestBfloat16) {
     // Most pairs have close exponents, so that the sum needs more bits than there are, or ties.
     if (i % 8 != 0) skip[i].bits = static_cast<uint16_t>(raw[i].bits - (skip[i].bits & 0x3ff));
   }
-  Lazy<Bfloat16> lazy{shape, raw.data(), nullptr, Activation::kNone, skip.data(), nullptr};
+  Lazy<Bfloat16> lazy{shape, raw.data(), nullptr, FusedActivation::kNone, skip.data(), nullptr};
   for (const CpuIsa isa : AvailableCpuIsas()) {
     UseCpuIsa(isa);
     std::vector<Bfloat16> stored(shape.size());
@@ -378,7 +378,7 @@ std::vector<float> BiasGradient(const std::vector<T>& dy, int64_t channels, int 
   Output<float> dweights(channels), dbias(channels);
   GuardedWorkspace workspace(operators->ConvolutionWorkspace(shape));
   operators->ConvolutionBackward(shape,
-                                 {in, x.data(), nullptr, Activation::kNone, nullptr, nullptr},
+                                 {in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr},
                                  weights.data(), {dy.data(), nullptr, nullptr, nullptr, nullptr},
                                  dweights.data(), dbias.data(), {}, workspace.view());
   return dbias.Take("dbias");
@@ -419,7 +419,7 @@ TEST(FastOperators, RefusesAWindowBelowTheInput) {
   const ConvolutionShape shape{{1, 4, 4, 8}, 8, 1, 1, {0, 3, 0, 0}};
   const std::vector<float> x(shape.in.size()), weights(8);
   std::vector<float> y(shape.out().size());
-  const Lazy<float> lazy{shape.in, x.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  const Lazy<float> lazy{shape.in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   EXPECT_DEATH(operators->ConvolutionWorkspace(shape), "a padding of 3 pixels");
   EXPECT_DEATH(operators->DepthwiseConvolution(shape, lazy, weights.data(), y.data(), {}, {}),
                "a padding of 3 pixels");
@@ -432,7 +432,7 @@ TEST(FastOperators, RefusesAWorkspaceThatIsTooSmall) {
   const std::vector<float> x(128), weights(64);
   std::vector<float> y(128);
   GuardedWorkspace workspace(operators->ConvolutionWorkspace(shape) / 4);
-  const Lazy<float> lazy{shape.in, x.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  const Lazy<float> lazy{shape.in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   EXPECT_DEATH(
       operators->Convolution(shape, lazy, weights.data(), nullptr, y.data(), {}, workspace.view()),
       "workspace too small");

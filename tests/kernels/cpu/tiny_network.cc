@@ -12,14 +12,14 @@ constexpr uint64_t kSalt = 0x1234;
 
 template <typename T>
 TinyNetwork<T>::TinyNetwork(const TinySpec& spec) : spec_(spec) {
-  const Activation activation = spec.activation;
+  const FusedActivation activation = spec.activation;
   const ConvolutionShape stem{spec.image, 4, spec.stem_kernel, spec.stem_stride, spec.stem_padding};
   AddLayer("stem", stem, false, activation);
   AddLayer("expand", SameConvolution(stem.out(), 9, 1, 1), false, activation);
   const ConvolutionShape depthwise =
       SameConvolution(layers_[1]->shape.out(), 9, 3, spec.block_stride);
   AddLayer("depthwise", depthwise, true, activation);
-  AddLayer("project", SameConvolution(depthwise.out(), 4, 1, 1), false, Activation::kNone);
+  AddLayer("project", SameConvolution(depthwise.out(), 4, 1, 1), false, FusedActivation::kNone);
   AddLayer("head", SameConvolution(layers_[3]->shape.out(), 10, 1, 1), false, activation);
   if (spec.skip) {
     layers_[0]->applied.resize(stem.out().size());
@@ -53,7 +53,7 @@ typename TinyNetwork<T>::Parameter* TinyNetwork<T>::AddParameter(const std::stri
 
 template <typename T>
 void TinyNetwork<T>::AddLayer(const std::string& name, const ConvolutionShape& shape,
-                              bool depthwise, Activation activation) {
+                              bool depthwise, FusedActivation activation) {
   auto layer = std::make_unique<Layer>();
   layer->shape = shape;
   layer->depthwise = depthwise;
@@ -95,15 +95,15 @@ void TinyNetwork<T>::RunLayer(Layer& layer, const Lazy<T>& x, Operators<T>* oper
 
 template <typename T>
 ClassificationResult TinyNetwork<T>::Forward(Operators<T>* operators) {
-  Lazy<T> x{spec_.image, image_.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  Lazy<T> x{spec_.image, image_.data(), nullptr, FusedActivation::kNone, nullptr, nullptr};
   for (const auto& layer : layers_) {
     RunLayer(*layer, x, operators);
     x = layer->output;
   }
   operators->GlobalAveragePool(x, pooled_.data());
   operators->Dropout(pooled_.size(), pooled_.data(), spec_.dropout, &kSeed, kSalt, dropped_.data());
-  const Lazy<T> features{classifier_.in,    dropped_.data(), nullptr,
-                         Activation::kNone, nullptr,         nullptr};
+  const Lazy<T> features{classifier_.in,         dropped_.data(), nullptr,
+                         FusedActivation::kNone, nullptr,         nullptr};
   GuardedWorkspace workspace(operators->ConvolutionWorkspace(classifier_));
   operators->Convolution(classifier_, features, classifier_weights_->value.data(),
                          classifier_bias_->value.data(), logits_.data(), {}, workspace.view());
@@ -136,8 +136,8 @@ void TinyNetwork<T>::BackLayer(Layer& layer, const Lazy<T>& x, const InputGradie
 
 template <typename T>
 void TinyNetwork<T>::Backward(Operators<T>* operators) {
-  const Lazy<T> features{classifier_.in,    dropped_.data(), nullptr,
-                         Activation::kNone, nullptr,         nullptr};
+  const Lazy<T> features{classifier_.in,         dropped_.data(), nullptr,
+                         FusedActivation::kNone, nullptr,         nullptr};
   {
     GuardedWorkspace workspace(operators->ConvolutionWorkspace(classifier_));
     operators->ConvolutionBackward(classifier_, features, classifier_weights_->value.data(),
@@ -156,7 +156,8 @@ void TinyNetwork<T>::Backward(Operators<T>* operators) {
     const T* add = i == 1 && spec_.skip ? layers_[3]->dz.data() : nullptr;
     BackLayer(*layers_[i], layers_[i - 1]->output, Into(*layers_[i - 1], add), operators);
   }
-  const Lazy<T> image{spec_.image, image_.data(), nullptr, Activation::kNone, nullptr, nullptr};
+  const Lazy<T> image{spec_.image, image_.data(), nullptr, FusedActivation::kNone,
+                      nullptr,     nullptr};
   BackLayer(*layers_[0], image, {}, operators);
 }
 

@@ -21,7 +21,7 @@ struct TinySpec {
   int block_stride = 1;
   bool skip = true;  // needs block_stride 1
   Statistics statistics = Statistics::kBatch;
-  Activation activation = Activation::kRelu6;
+  FusedActivation activation = FusedActivation::kRelu6;
   double smoothing = 0.1;
   double dropout = 0.3;
 };
@@ -54,7 +54,7 @@ class TinyNetwork {
 
   Parameter* AddParameter(const std::string& name, int64_t size, double scale, double offset);
   void AddLayer(const std::string& name, const ConvolutionShape& shape, bool depthwise,
-                Activation activation);
+                FusedActivation activation);
   void RunLayer(Layer& layer, const Lazy<T>& x, Operators<T>* operators);
   void BackLayer(Layer& layer, const Lazy<T>& x, const InputGradient<T>& dx,
                  Operators<T>* operators);

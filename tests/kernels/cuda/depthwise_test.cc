@@ -37,7 +37,7 @@ class Depthwise : public DeviceFixture<testing::Test> {
         dbeta(memory(), shape.in.c), dgamma(memory(), shape.in.c);
     const BatchNorm<float> norm{gamma.data(),       beta.data(), in_mean.data(),
                                 in_variance.data(), 1e-3,        Statistics::kBatch};
-    const Lazy<float> x{shape.in, x_raw.data(), &norm, Activation::kRelu6, nullptr, nullptr};
+    const Lazy<float> x{shape.in, x_raw.data(), &norm, FusedActivation::kRelu6, nullptr, nullptr};
     const GuardedBlock workspace(memory(), DepthwiseWorkspaceBytes(*queue(), shape));
     DepthwiseForward<float>(queue(), shape, x, weights.data(), y.data(),
                             {mean.data(), variance.data()}, workspace.data());
@@ -62,7 +62,7 @@ class Depthwise : public DeviceFixture<testing::Test> {
     const ConvolutionShape shape = SameConvolution(in, channels, 3, 1);
     const GuardedBlock workspace(memory(), DepthwiseWorkspaceBytes(*queue(), shape));
     DepthwiseForward<T>(
-        queue(), shape, {in, x.data(), nullptr, Activation::kNone, nullptr, nullptr},
+        queue(), shape, {in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr},
         weights.data(), y.data(), {means.data(), variances.data()}, workspace.data());
     ExpectClose("mean", std::vector<float>(channels, mean), means.Read("mean"), 1e-6);
     ExpectClose("variance", std::vector<float>(channels, variance), variances.Read("variance"),
@@ -117,8 +117,8 @@ TEST_F(Depthwise, StatisticsAreOfTheRoundedOutput) {
   const ConvolutionShape shape = SameConvolution(in, channels, 3, 1);
   const GuardedBlock workspace(memory(), DepthwiseWorkspaceBytes(*queue(), shape));
   DepthwiseForward<Bfloat16>(
-      queue(), shape, {in, x.data(), nullptr, Activation::kNone, nullptr, nullptr}, weights.data(),
-      y.data(), {mean.data(), variance.data()}, workspace.data());
+      queue(), shape, {in, x.data(), nullptr, FusedActivation::kNone, nullptr, nullptr},
+      weights.data(), y.data(), {mean.data(), variance.data()}, workspace.data());
   EXPECT_EQ(mean.Read("mean"), std::vector<float>(channels, 0.0f));
   EXPECT_EQ(variance.Read("variance"), std::vector<float>(channels, 1.0f));
 }
@@ -146,7 +146,7 @@ TEST_F(Depthwise, TheAddedGradientMayShareTheResultsMemory) {
         add(memory(), RandomNumbers<float>(shape.in.size(), 8)), dx(memory(), shape.in.size()),
         dweights(memory(), 9 * channels);
     const GuardedBlock workspace(memory(), DepthwiseWorkspaceBytes(*queue(), shape));
-    const Lazy<float> x{shape.in, raw.data(), nullptr, Activation::kRelu, nullptr, nullptr};
+    const Lazy<float> x{shape.in, raw.data(), nullptr, FusedActivation::kRelu, nullptr, nullptr};
     DepthwiseBackward<float>(queue(), shape, x, weights.data(), {dz.data()}, dweights.data(),
                              {dx.data(), add.data()}, workspace.data());
     DepthwiseBackward<float>(queue(), shape, x, weights.data(), {dz.data()}, dweights.data(),

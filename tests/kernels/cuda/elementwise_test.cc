@@ -29,7 +29,7 @@ std::string Text(const Shape& s) {
 template <typename T>
 class LazyPair {
  public:
-  LazyPair(const Shape& shape, bool normalized, Activation activation, bool with_skip)
+  LazyPair(const Shape& shape, bool normalized, FusedActivation activation, bool with_skip)
       : raw_values_(RandomNumbers<T>(shape.size(), 1, 2.0, 0.5)),
         skip_values_(RandomNumbers<T>(shape.size(), 2)),
         raw_(raw_values_),
@@ -92,9 +92,10 @@ template <typename Visit>
 void ForEachLazy(Visit visit) {
   for (const Shape& shape : kShapes) {
     for (const bool normalized : {false, true}) {
-      for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kRelu6}) {
+      for (const auto activation :
+           {FusedActivation::kNone, FusedActivation::kRelu, FusedActivation::kRelu6}) {
         for (const bool skip : {false, true}) {
-          if (skip && activation != Activation::kNone) continue;
+          if (skip && activation != FusedActivation::kNone) continue;
           const std::string label = Text(shape) + (normalized ? " norm" : "") + " activation " +
                                     std::to_string(static_cast<int>(activation)) +
                                     (skip ? " skip" : "");
@@ -108,7 +109,7 @@ void ForEachLazy(Visit visit) {
 
 TYPED_TEST(ElementwiseTest, ApplyComputesTheValue) {
   using T = TypeParam;
-  ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
+  ForEachLazy([](const Shape& shape, bool normalized, FusedActivation activation, bool skip) {
     LazyPair<T> x(shape, normalized, activation, skip);
     x.device.applied = x.device.raw;  // must not be read
     Queue queue = SmallQueue();
@@ -125,7 +126,7 @@ TYPED_TEST(ElementwiseTest, ApplyComputesTheValue) {
 
 TYPED_TEST(ElementwiseTest, PoolForwardComputesTheMean) {
   using T = TypeParam;
-  ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
+  ForEachLazy([](const Shape& shape, bool normalized, FusedActivation activation, bool skip) {
     LazyPair<T> x(shape, normalized, activation, skip);
     Queue queue = SmallQueue();
     const std::vector<T> got = InAllOrders([&] {
@@ -142,7 +143,7 @@ TYPED_TEST(ElementwiseTest, PoolForwardComputesTheMean) {
 TYPED_TEST(ElementwiseTest, PoolForwardReadsTheAppliedValue) {
   using T = TypeParam;
   for (const Shape& shape : {Shape{2, 3, 3, 16}, Shape{4, 1, 1, 16}, Shape{4, 1, 1, 5}}) {
-    LazyPair<T> x(shape, true, Activation::kRelu, false);
+    LazyPair<T> x(shape, true, FusedActivation::kRelu, false);
     const std::vector<T> applied_values = RandomNumbers<T>(shape.size(), 77);
     DeviceArray<T> applied(applied_values), out(shape.n * shape.c);
     const std::vector<double> applied_doubles = ToDoubles(applied_values);
@@ -186,7 +187,7 @@ std::vector<float> PoolGradients(const LazyPair<T>& x, const std::vector<T>& dy_
 TYPED_TEST(ElementwiseTest, PoolBackwardComputesTheGradient) {
   using T = TypeParam;
   enum class Add { kNone, kOther, kInPlace };
-  ForEachLazy([](const Shape& shape, bool normalized, Activation activation, bool skip) {
+  ForEachLazy([](const Shape& shape, bool normalized, FusedActivation activation, bool skip) {
     for (const Add add : {Add::kNone, Add::kOther, Add::kInPlace}) {
       const LazyPair<T> x(shape, normalized, activation, skip);
       const std::vector<T> dy = RandomNumbers<T>(shape.n * shape.c, 11, 1.0, 0.2);
@@ -220,7 +221,7 @@ TYPED_TEST(ElementwiseTest, PoolBackwardComputesTheGradient) {
 TYPED_TEST(ElementwiseTest, AcceptsUnalignedAddresses) {
   using T = TypeParam;
   const Shape shape{2, 3, 3, 16};
-  LazyPair<T> aligned(shape, true, Activation::kRelu6, false);
+  LazyPair<T> aligned(shape, true, FusedActivation::kRelu6, false);
   std::vector<T> shifted_values =
       Nearest<T>(std::vector<double>(aligned.host.raw, aligned.host.raw + shape.size()));
   shifted_values.insert(shifted_values.begin(), Nearest<T>(0.0));
@@ -235,7 +236,8 @@ TYPED_TEST(ElementwiseTest, AcceptsUnalignedAddresses) {
 
 TYPED_TEST(ElementwiseTest, NanStaysNan) {
   using T = TypeParam;
-  for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kRelu6}) {
+  for (const auto activation :
+       {FusedActivation::kNone, FusedActivation::kRelu, FusedActivation::kRelu6}) {
     DeviceArray<T> raw(std::vector<T>(16, Nearest<T>(std::nan("")))), out(16);
     Lazy<T> x;
     x.shape = {2, 1, 1, 8};

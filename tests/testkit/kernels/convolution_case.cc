@@ -63,9 +63,9 @@ bool HasSkip(Input input) {
   return input == Input::kNormSkip || input == Input::kSkip || input == Input::kApplied;
 }
 
-Activation ActivationOf(Input input) {
-  if (input == Input::kNormRelu6) return Activation::kRelu6;
-  return input == Input::kRelu ? Activation::kRelu : Activation::kNone;
+FusedActivation ActivationOf(Input input) {
+  if (input == Input::kNormRelu6) return FusedActivation::kRelu6;
+  return input == Input::kRelu ? FusedActivation::kRelu : FusedActivation::kNone;
 }
 
 template <typename T, typename Stored>

@@ -53,7 +53,7 @@ TEST(FusedNetworkTest, JoinsEverythingThatFollowsAConvolution) {
   const FusedLayer& depthwise = network.layers[1];
   EXPECT_EQ(depthwise.kind, Kind::kDepthwise);
   EXPECT_TRUE(depthwise.batch_norm.has_value());
-  EXPECT_EQ(depthwise.activation, Activation::kRelu6);
+  EXPECT_EQ(depthwise.activation, FusedActivation::kRelu6);
   EXPECT_EQ(depthwise.input_shape(), (FeatureShape{4, 3, 4}));
   const FusedLayer& classes = network.layers[11];
   EXPECT_EQ(classes.kind, Kind::kConvolution);
@@ -78,7 +78,7 @@ TEST(FusedNetworkTest, MobilenetV2HasOneLayerPerConvolution) {
     const FusedLayer& layer = network.layers[l];
     EXPECT_EQ(layer.input(), l - 1) << layer.name;
     skips += layer.skip != FusedLayer::kNone;
-    activations += layer.activation == Activation::kRelu6;
+    activations += layer.activation == FusedActivation::kRelu6;
     batch_norms += layer.batch_norm.has_value();
   }
   EXPECT_EQ(skips, 10);
