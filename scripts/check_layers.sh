@@ -53,6 +53,10 @@ module optimizer 'base|config|model|wire'
 module cluster 'base|wire'
 module trace 'base'
 module cli 'base|config|wire'
+# What both sides agree on does not depend on how it is sent.
+files common/wire common/wire/codecs -maxdepth 1
+forbid "common/wire includes nothing of its folders grpc, security and shared_memory" \
+  "$(includes 'common/wire/(grpc|security|shared_memory)')" "${found[@]}"
 files kernels
 forbid "kernels may include only kernels and common" "$(includes 'protos|ps_server|worker|tests|scripts')" "${found[@]}"
 files ps_server

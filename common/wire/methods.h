@@ -22,7 +22,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "common/wire/security/role_set.h"
+#include "common/wire/role_set.h"
 
 // clang-format off
 // Methods with one request and one reply, which the transports pass to the handler as they are.

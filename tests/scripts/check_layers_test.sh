@@ -9,9 +9,10 @@ failures=0
 
 reset() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/grpc},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{cli,client,eval,sampling,train},tests/{testkit,ps_server/{store,psctl}}}
+  mkdir -p "$tree"/{protos,common/{base,cli,config,optimizer,wire/{codecs,grpc}},kernels/cpu,ps_server/{core,runtime,store,monitoring},worker/{cli,client,eval,sampling,train},tests/{testkit,ps_server/{store,psctl}}}
   echo '#include "common/x.h"' > "$tree/kernels/cpu/fine.cc"
   echo '#include "grpcpp/grpcpp.h"' > "$tree/common/wire/grpc/fine.cc"
+  echo '#include "common/wire/grpc/x.h"' > "$tree/common/wire/grpc/fine.h"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/worker_main.cc"
   echo '#include "absl/flags/flag.h"' > "$tree/worker/cli/device_flags.cc"
   echo '#include "common/checkpoint/x.h"' > "$tree/worker/eval/fine.cc"
@@ -47,6 +48,8 @@ expect_caught common/config/a.cc '#include "common/model/x.h"'
 expect_caught common/wire/grpc/a.cc '#include "common/cluster/x.h"'
 expect_caught common/optimizer/a.cc '#include "common/checkpoint/x.h"'
 expect_caught common/wire/a.h '#include "common/optimizer/x.h"'
+expect_caught common/wire/a.h '#include "common/wire/security/x.h"'
+expect_caught common/wire/codecs/a.cc '#include "common/wire/grpc/x.h"'
 expect_caught common/a.cc '#include <grpcpp/grpcpp.h>'
 expect_caught common/a.cc '#include "protos/parameter_server.grpc.pb.h"'
 expect_caught common/a.cc '#include "absl/flags/flag.h"'

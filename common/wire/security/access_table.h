@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 
 #include "common/wire/methods.h"
-#include "common/wire/security/role_set.h"
+#include "common/wire/role_set.h"
 
 namespace pushpull {
 

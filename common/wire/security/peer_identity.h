@@ -12,7 +12,6 @@
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_PEER_IDENTITY_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_PEER_IDENTITY_H_
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -20,11 +19,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/wire/role_set.h"
+
 namespace pushpull {
 
-enum class PeerRole : uint8_t { kPs, kWorker, kEvaluator, kAdmin };
-inline constexpr std::array<PeerRole, 4> kPeerRoles = {PeerRole::kPs, PeerRole::kWorker,
-                                                       PeerRole::kEvaluator, PeerRole::kAdmin};
 absl::string_view PeerRoleName(PeerRole role);  // "ps", "worker", ...
 
 // A range of worker_ids; `last` belongs to it. The default is all worker_ids.

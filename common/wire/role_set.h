@@ -1,12 +1,15 @@
-// Sets of the roles that a certificate can give its holder.
-#ifndef PUSHPULL_COMMON_WIRE_SECURITY_ROLE_SET_H_
-#define PUSHPULL_COMMON_WIRE_SECURITY_ROLE_SET_H_
+// The roles that a certificate can give its holder, and sets of them.
+#ifndef PUSHPULL_COMMON_WIRE_ROLE_SET_H_
+#define PUSHPULL_COMMON_WIRE_ROLE_SET_H_
 
+#include <array>
 #include <cstdint>
 
-#include "common/wire/security/peer_identity.h"
-
 namespace pushpull {
+
+enum class PeerRole : uint8_t { kPs, kWorker, kEvaluator, kAdmin };
+inline constexpr std::array<PeerRole, 4> kPeerRoles = {PeerRole::kPs, PeerRole::kWorker,
+                                                       PeerRole::kEvaluator, PeerRole::kAdmin};
 
 // Bit i stands for the PeerRole with the value i.
 using RoleSet = uint8_t;
@@ -26,4 +29,4 @@ inline constexpr RoleSet kAllRoles = kAllButEvaluators | Roles(PeerRole::kEvalua
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_COMMON_WIRE_SECURITY_ROLE_SET_H_
+#endif  // PUSHPULL_COMMON_WIRE_ROLE_SET_H_
