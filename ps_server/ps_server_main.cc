@@ -35,7 +35,6 @@
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/default_lease.h"
-#include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
 #include "ps_server/monitoring/monitoring_server.h"
@@ -401,7 +400,7 @@ absl::Status RunServer(bool check_config) {
   }
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
-  absl::Status end = Serve(server.get(), *signal, &clock);
+  const absl::Status end = Serve(server.get(), *signal, &clock);
   LOG_IF(INFO, follows_clock) << "the clock of ps task 0 is " << trace_clock.Describe(clock.Now());
   if (end.ok()) {
     const ps::StatusReply status = server->Status();
@@ -411,8 +410,6 @@ absl::Status RunServer(bool check_config) {
       std::cout << "trained to step " << status.version() << ", checkpoint at step "
                 << status.durable_step() << " in " << absl::GetFlag(FLAGS_train_dir) << "\n";
     }
-  } else if (GetErrorDetail(end).kind() == ps::ErrorDetail::STOPPED) {
-    end = WithExitCode(std::move(end), kExitInternal);
   }
   return end;
 }

@@ -38,7 +38,6 @@
 #include "common/trace/clock_offset.h"
 #include "common/trace/trace_parts.h"
 #include "common/trace/trace_writer.h"
-#include "common/wire/error_detail.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
@@ -213,18 +212,6 @@ absl::Status CheckPeers(const WorkerOptions& options) {
   return report.status();
 }
 
-// Without these codes, the status code alone would choose the exit code. It would report an
-// eviction as bad input and a failure elsewhere in the job as a signal.
-absl::Status WithJobExitCode(absl::Status status) {
-  if (GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED) {
-    return WithExitCode(std::move(status), kExitEvicted);
-  }
-  if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) {
-    return WithExitCode(std::move(status), kExitInternal);
-  }
-  return status;
-}
-
 // Opens the clone's GPU, and sets what the clone computes with. Returns null if that is the CPU.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* options) {
   DeviceFlags flags = CloneDeviceFromFlags();
@@ -286,7 +273,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   reports.Flush();
   LOG_IF(INFO, trace != nullptr) << "clone " << clone << ": the clock of ps task 0 is "
                                  << server_clock.Describe(clock.Now());
-  return WithDeviceExitCode(WithJobExitCode(status), device.get());
+  return WithDeviceExitCode(status, device.get());
 }
 
 void ShowProgress(const std::vector<CloneState>& clones, GpuReport* gpus, WorkerProgress* worker,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/passing_error.h"
+#include "common/wire/error_detail.h"
 
 namespace pushpull {
 namespace {
@@ -23,6 +24,14 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   int code = 0;
   if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &code))
     return static_cast<ExitCode>(code);
+  switch (GetErrorDetail(status).kind()) {
+    case ps::ErrorDetail::STOPPED:
+      return kExitInternal;
+    case ps::ErrorDetail::EVICTED:
+      return kExitEvicted;
+    default:
+      break;
+  }
   if (IsPassing(status)) return kExitPeerLost;
   switch (status.code()) {
     case absl::StatusCode::kNotFound:

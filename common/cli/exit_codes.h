@@ -14,17 +14,19 @@ enum ExitCode : int {
   kExitUsage = 64,         // bad flags
   kExitBadInput = 65,      // bad config or data
   kExitMissingInput = 66,  // a file or folder that does not exist
-  kExitInternal = 70,      // a bug, or a machine that cannot run the program
+  kExitInternal = 70,      // training was stopped, a bug, or a machine that cannot run the program
   kExitEvicted = 77,       // an administrator has evicted this clone from the job
   kExitStopped = 143,      // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,     // a peer, a file or a disk could not be used now; later they may be
   kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed
 };
 
-// Returns the code attached by WithExitCode. If there is none, an error that may pass
-// (common/base/passing_error.h) gives 200, and for other statuses the status code decides: OK 0;
-// NOT_FOUND 66; INTERNAL and UNKNOWN 70; CANCELLED 143; UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED
-// 200; all others 65.
+// Returns the code attached by WithExitCode. If there is none, the first of these decides:
+//   - ps::ErrorDetail (common/wire/error_detail.h): STOPPED, a failure elsewhere in the job, gives
+//     70, and EVICTED 77. Their status codes would say a signal and bad input;
+//   - an error that may pass (common/base/passing_error.h) gives 200;
+//   - the status code: OK 0; NOT_FOUND 66; INTERNAL and UNKNOWN 70; CANCELLED 143; UNAVAILABLE,
+//     DEADLINE_EXCEEDED and ABORTED 200; all others 65.
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // Returns `status` with an exit code attached, for errors whose status code would give the wrong

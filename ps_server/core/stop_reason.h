@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 
 #include "common/base/passing_error.h"
+#include "common/wire/error_detail.h"
 
 namespace pushpull {
 
@@ -13,6 +14,12 @@ namespace pushpull {
 // tasks then wait for that server. After all other reasons they are told that training was stopped.
 inline bool AnotherServerGoesOn(const absl::Status& reason) {
   return absl::IsAborted(reason) || IsPassing(reason);
+}
+
+// Returns whether the job ended in order before training was done. STOPPED has the code CANCELLED
+// too.
+inline bool IsDrained(const absl::Status& end) {
+  return absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
 }
 
 }  // namespace pushpull

@@ -14,7 +14,6 @@
 
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
-#include "common/wire/error_detail.h"
 #include "ps_server/psctl/reply_json.h"
 #include "ps_server/psctl/status_text.h"
 
@@ -118,19 +117,10 @@ absl::Status ParseScale(const std::vector<std::string>& arguments, const PsctlFl
   return absl::OkStatus();
 }
 
-// Sets the exit code for a status whose code alone would map to another one: STOPPED has the
-// code CANCELLED.
-absl::Status WithMeaning(absl::Status status) {
-  if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) {
-    return WithExitCode(std::move(status), kExitInternal);
-  }
-  return status;
-}
-
 template <typename Reply, typename Format>
 absl::StatusOr<std::string> Show(const absl::StatusOr<Reply>& reply, PsctlCommand::Output output,
                                  const Format& format) {
-  if (!reply.ok()) return WithMeaning(reply.status());
+  if (!reply.ok()) return reply.status();
   if (output == PsctlCommand::Output::kJson) return ReplyToJson(*reply);
   return format(*reply);
 }
@@ -185,9 +175,7 @@ absl::Status WaitForStep(uint64_t step, const PsctlCommand& command, absl::Durat
         return CheckScaled(step, command.num_replicas, *status);
       }
       if (!status->stopped().empty()) {
-        return WithExitCode(
-            absl::InternalError(absl::StrCat("training was stopped: ", status->stopped())),
-            kExitInternal);
+        return absl::InternalError(absl::StrCat("training was stopped: ", status->stopped()));
       }
       waiting_for = status->waiting_for();
     }

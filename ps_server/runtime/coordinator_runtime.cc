@@ -189,8 +189,7 @@ uint64_t CoordinatorRuntime::last_step() const {
 bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
                                            std::optional<uint64_t> verified_step) {
   const ps::StatusReply status = Status();
-  const bool drained =
-      absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
+  const bool drained = IsDrained(end);
   ps::EndTaskRequest request;
   request.set_run_id(run_id_);
   request.set_epoch(status.epoch());

@@ -312,8 +312,7 @@ void ServerCore::DrainJob() {
 }
 
 void ServerCore::Farewell(const absl::Status& end) {
-  const bool drained =
-      absl::IsCancelled(end) && GetErrorDetail(end).kind() != ps::ErrorDetail::STOPPED;
+  const bool drained = IsDrained(end);
   // Clones and other tasks belong to the server that goes on with the job.
   if (!IsCoordinator() || AnotherServerGoesOn(end)) return;
   absl::Duration deadline = clock_->Now() + options_.lease;

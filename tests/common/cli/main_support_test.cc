@@ -12,6 +12,7 @@
 #include "common/base/passing_error.h"
 #include "common/cli/cpu_check.h"
 #include "common/cli/exit_codes.h"
+#include "common/wire/error_detail.h"
 
 ABSL_FLAG(int, test_clones, 1, "a number");
 ABSL_FLAG(bool, test_sync, true, "a switch");
@@ -94,6 +95,21 @@ TEST(ExitCodesTest, StatusesMapToTheDocumentedExitCodes) {
   EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("x")), 200);
   EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), 200);
   EXPECT_EQ(ExitCodeOf(WithExitCode(absl::CancelledError("x"), kExitBadInput)), 65);
+}
+
+TEST(ExitCodesTest, TheDetailOfAnErrorOfTheJobDecidesBeforeItsStatusCode) {
+  const auto error_of = [](ps::ErrorDetail::Kind kind) {
+    ps::ErrorDetail detail;
+    detail.set_kind(kind);
+    return MakeError(detail, "x");
+  };
+  const absl::Status stopped = error_of(ps::ErrorDetail::STOPPED);
+  EXPECT_EQ(ExitCodeOf(stopped), 70);
+  EXPECT_EQ(ExitCodeOf(Annotated(stopped, "y")), 70);
+  EXPECT_EQ(ExitCodeOf(MarkPassing(stopped)), 70) << "training does not go on";
+  EXPECT_EQ(ExitCodeOf(WithExitCode(stopped, kExitGpuLost)), 201) << "the explicit code wins";
+  EXPECT_EQ(ExitCodeOf(error_of(ps::ErrorDetail::EVICTED)), 77);
+  EXPECT_EQ(ExitCodeOf(error_of(ps::ErrorDetail::DRAINING)), 200);
 }
 
 TEST(ExitCodesTest, ErrorsThatMayPassGive200) {
