@@ -26,6 +26,7 @@
 #include "common/optimizer/apply_pass.h"
 #include "common/optimizer/initial_state.h"
 #include "ps_server/store/variable_store.h"
+#include "scripts/bench/median.h"
 
 ABSL_FLAG(int, threads, 0, "threads of the pass; 0: one per core");
 ABSL_FLAG(int, steps, 60, "steps per measurement; the median counts");
@@ -38,11 +39,6 @@ namespace {
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 // Returns the layout of MobileNetV2 1.0 with 1,000 classes.

@@ -26,6 +26,7 @@
 #include "common/cli/main_support.h"
 #include "kernels/device_selection.h"
 #include "kernels/gpu.h"
+#include "scripts/bench/median.h"
 #include "scripts/bench/step/bench_network.h"
 #include "scripts/bench/step/device_step.h"
 #include "scripts/bench/step/first_losses.h"
@@ -76,12 +77,6 @@ struct Settings {
   Device* device = nullptr;
   TorchChild* torch = nullptr;  // null: no comparison
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
-}
 
 BenchNetworkOptions OptionsFor(const std::string& model) {
   const bool classifies = model == "mobilenet_v2";

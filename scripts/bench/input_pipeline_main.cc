@@ -1,6 +1,5 @@
 // Measures the input pipeline: images per second and thread that are decoded, augmented, resized
 // and batched. scripts/bench/input_pipeline adds a comparison.
-#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "scripts/bench/median.h"
 #include "worker/data/image_cache.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/data/input_pipeline.h"
@@ -38,11 +38,6 @@ ABSL_FLAG(bool, augment, true, "random flip and ssd_random_crop");
 
 namespace pushpull {
 namespace {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImages() {
   config::InputReader reader;

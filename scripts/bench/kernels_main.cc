@@ -20,6 +20,7 @@
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/profiled_operators.h"
+#include "scripts/bench/median.h"
 #include "scripts/bench/mobilenet_chain.h"
 
 ABSL_FLAG(int, batch, 64, "images per step");
@@ -45,11 +46,6 @@ int64_t ThreadNanoseconds() {
 }
 
 using NowFunction = int64_t (*)();
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 template <typename F>
 double MedianSeconds(int repeats, NowFunction now, F f) {

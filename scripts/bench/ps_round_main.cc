@@ -30,6 +30,7 @@
 #include "common/model/sharding.h"
 #include "common/optimizer/apply_pass.h"
 #include "common/optimizer/optimizer.h"
+#include "scripts/bench/median.h"
 #include "scripts/bench/round/child_process.h"
 #include "scripts/bench/round/clone.h"
 #include "scripts/bench/round/floors.h"

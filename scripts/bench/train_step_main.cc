@@ -26,6 +26,7 @@
 #include "common/cli/main_support.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
+#include "scripts/bench/median.h"
 #include "scripts/bench/step/bench_network.h"
 #include "scripts/bench/step/machine_limits.h"
 #include "worker/model/host_runner.h"
@@ -55,12 +56,6 @@ using SteadyTime = std::chrono::steady_clock;
 
 double SecondsSince(SteadyTime::time_point start) {
   return std::chrono::duration<double>(SteadyTime::now() - start).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
 }
 
 struct Case {

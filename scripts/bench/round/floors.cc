@@ -18,15 +18,12 @@
 #include <thread>
 #include <vector>
 
+#include "scripts/bench/median.h"
+
 namespace pushpull {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
-
-absl::Duration Median(std::vector<absl::Duration> times) {
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
 
 absl::Duration Now() {
   return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());

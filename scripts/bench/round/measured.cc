@@ -1,6 +1,10 @@
 #include "scripts/bench/round/measured.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
+
+#include "scripts/bench/median.h"
 
 namespace pushpull {
 

@@ -2,18 +2,11 @@
 #ifndef PUSHPULL_SCRIPTS_BENCH_ROUND_MEASURED_H_
 #define PUSHPULL_SCRIPTS_BENCH_ROUND_MEASURED_H_
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace pushpull {
-
-// Not for an empty vector.
-inline double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 // The values of one run. Times are milliseconds per round.
 struct Measured {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "scripts/bench/median.h"
 #include "worker/model/network.h"
 
 namespace pushpull {
@@ -150,8 +151,7 @@ class TypedDeviceStep final : public DeviceStep {
     for (size_t i = 0; i < profiler_.records().size(); ++i) {
       std::vector<double> of_operator;
       for (const std::vector<double>& step : times) of_operator.push_back(step[i]);
-      std::nth_element(of_operator.begin(), of_operator.begin() + steps / 2, of_operator.end());
-      result.push_back({profiler_.records()[i], of_operator[steps / 2]});
+      result.push_back({profiler_.records()[i], Median(std::move(of_operator))});
     }
     return result;
   }
