@@ -77,7 +77,7 @@ void SimServer::Start() {
 }
 
 void SimServer::Crash(bool memory_lost) {
-  ++world_->crashes;
+  ++world_->counts.crashes;
   process_.alive = false;
   ++process_.incarnation;
   for (const auto& shard : shards_) {
@@ -94,7 +94,7 @@ void SimServer::Crash(bool memory_lost) {
 }
 
 void SimServer::MoveAway() {
-  ++world_->moves;
+  ++world_->counts.moves;
   for (const auto& shard : shards_) shard->store.MoveAway();
 }
 
@@ -109,7 +109,7 @@ void SimServer::SaveNow() {
   const CallId call = OpenCall<ps::CheckpointReply>(
       [this, version](const absl::StatusOr<ps::CheckpointReply>& reply) {
         if (!reply.ok()) return;
-        ++world_->saves;
+        ++world_->counts.saves;
         if (reply->step() < version) world_->Fail("the checkpoint is older than requested");
         if (world_->disk().checkpoints.count(reply->step()) == 0) {
           world_->Fail("an administrator was told of a checkpoint that is not published");
@@ -125,7 +125,7 @@ void SimServer::Evict(uint32_t worker) {
   const CallId call =
       OpenCall<ps::EvictReply>([this, worker](const absl::StatusOr<ps::EvictReply>& reply) {
         if (!reply.ok()) return;
-        ++world_->evictions;
+        ++world_->counts.evictions;
         evicted_.insert(worker);
       });
   HandleCoordinator(coordinator_event::Evict{call, request});
@@ -139,7 +139,7 @@ void SimServer::Scale(uint32_t num_replicas) {
   const CallId call =
       OpenCall<ps::ScaleReply>([this, num_replicas](const absl::StatusOr<ps::ScaleReply>& reply) {
         if (!reply.ok()) return;
-        ++world_->scales;
+        ++world_->counts.scales;
         World::Numbers& numbers = world_->numbers;
         numbers = {num_replicas, reply->from_step(), reply->previous_num_replicas(), {}};
         // A step that waited for absent clones begins anew with the new number.

@@ -117,7 +117,7 @@ void SimServer::Do(Shard* shard, const shard_action::StoreApply& action) {
   const auto applying = std::make_shared<Applying>();
   applying->order = action;
   applying->chunks = shard->store.BeginApply(action);
-  world_->chunks_kept +=
+  world_->counts.chunks_kept +=
       world_->config().chunk_elements[shard->number].size() - applying->chunks.size();
   world_->RunOn(&process_, world_->Seconds(0.0005, 0.01), [this, shard, applying] {
     if (shard->store_busy) GoOnApplying(shard, applying);
@@ -296,7 +296,7 @@ void SimServer::CheckNumber(uint64_t step) {
     world_->Fail(absl::StrFormat("I11: step %d has %d replicas, but the job was scaled to %d", step,
                                  number, numbers.settled));
   }
-  if (!world_->last_shares.empty() && world_->last_shares != shares) ++world_->divisions;
+  if (!world_->last_shares.empty() && world_->last_shares != shares) ++world_->counts.divisions;
   world_->last_shares = shares;
 }
 

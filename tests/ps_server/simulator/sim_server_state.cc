@@ -95,7 +95,7 @@ void SimServer::RemoveState(uint64_t version, uint64_t durable_step) {
   if (!MayRemoveState(version, durable_step)) return;
   for (const auto& shard : shards_) {
     CheckRemoval(*shard);
-    ++world_->removals;
+    ++world_->counts.removals;
     shard->store.RemoveFile();
   }
 }
@@ -152,7 +152,7 @@ void SimServer::CheckServing(const coordinator_action::Serving& action) {
                                    id.epoch));
     }
   }
-  if (action.version < oracle.version()) ++world_->rollbacks;
+  if (action.version < oracle.version()) ++world_->counts.rollbacks;
   oracle.GoOnFrom(*node);
 }
 

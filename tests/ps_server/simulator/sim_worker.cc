@@ -266,7 +266,7 @@ void SimWorker::PullEarly(const Job& job) {
       // Errors are ignored: the answer to the push shows them, and the worker then pulls again.
       InFlow<PulledShard>([this, step = job.key.step()](absl::StatusOr<PulledShard> reply) {
         if (!reply.ok() || base_version_ + 1 != step) return;
-        ++world_->early_pulls;
+        ++world_->counts.early_pulls;
         early_ = std::move(*reply);
       }));
 }

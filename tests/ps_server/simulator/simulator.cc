@@ -47,30 +47,20 @@ class Simulation {
       world_.queue().After(world_.Seconds(0, 3), [&worker] { worker->Start(); });
     }
     Mischief();
-    SimResult result;
     const absl::Duration limit = absl::Seconds(world_.config().chaos_seconds + kCalmSeconds);
     while (world_.violation().empty() && !Done()) {
-      if (world_.queue().now() > limit || result.events >= kMaxEvents) {
+      if (world_.queue().now() > limit || world_.counts.events >= kMaxEvents) {
         world_.Fail("I8: no progress: " + DescribeState());
       }
       world_.queue().RunOne();
-      ++result.events;
+      ++world_.counts.events;
     }
     if (world_.violation().empty()) {
       for (const auto& server : servers_) server->End();
     }
+    SimResult result;
     result.violation = world_.violation();
-    result.messages = world_.messages;
-    result.crashes = world_.crashes;
-    result.rollbacks = world_.rollbacks;
-    result.saves = world_.saves;
-    result.evictions = world_.evictions;
-    result.scales = world_.scales;
-    result.divisions = world_.divisions;
-    result.moves = world_.moves;
-    result.removals = world_.removals;
-    result.early_pulls = world_.early_pulls;
-    result.chunks_kept = world_.chunks_kept;
+    result.counts = world_.counts;
     result.seconds = absl::ToDoubleSeconds(world_.queue().now());
     return result;
   }

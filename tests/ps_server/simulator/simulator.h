@@ -17,9 +17,9 @@
 #ifndef PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIMULATOR_H_
 #define PUSHPULL_TESTS_PS_SERVER_SIMULATOR_SIMULATOR_H_
 
-#include <cstdint>
 #include <string>
 
+#include "tests/ps_server/simulator/run_counts.h"
 #include "tests/ps_server/simulator/sim_config.h"
 
 namespace pushpull::sim {
@@ -27,19 +27,8 @@ namespace pushpull::sim {
 // What happened in one run.
 struct SimResult {
   std::string violation;  // The first violation of an invariant, or empty.
-  uint64_t events = 0;
-  uint64_t messages = 0;
-  uint64_t crashes = 0;
-  uint64_t rollbacks = 0;
-  uint64_t saves = 0;  // Checkpoints that an administrator requested and got.
-  uint64_t evictions = 0;
-  uint64_t scales = 0;
-  uint64_t divisions = 0;
-  uint64_t moves = 0;        // Restarts of a server on the other machine.
-  uint64_t removals = 0;     // State files removed by a process that ended.
-  uint64_t early_pulls = 0;  // Early pulls that returned a version.
-  uint64_t chunks_kept = 0;  // Chunks made ahead that became part of a version.
-  double seconds = 0;        // Virtual time.
+  RunCounts counts;
+  double seconds = 0;  // Virtual time.
 };
 
 // Runs one schedule until training is done or an invariant is violated.

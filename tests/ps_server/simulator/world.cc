@@ -35,7 +35,7 @@ absl::Duration World::Delay() {
 
 void World::Send(const Process& from, Process* to, std::function<void()> deliver,
                  std::function<void()> refused) {
-  ++messages;
+  ++counts.messages;
   if (&from == to) {  // Nothing is lost within a process.
     RunOn(to, Seconds(0, 0.001), std::move(deliver));
     return;

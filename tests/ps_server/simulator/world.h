@@ -23,6 +23,7 @@
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 #include "tests/ps_server/simulator/event_queue.h"
+#include "tests/ps_server/simulator/run_counts.h"
 #include "tests/ps_server/simulator/sim_config.h"
 #include "tests/ps_server/simulator/toy_model.h"
 
@@ -135,18 +136,7 @@ class World {
         });
   }
 
-  // Counts for the report.
-  uint64_t messages = 0;
-  uint64_t crashes = 0;
-  uint64_t rollbacks = 0;
-  uint64_t saves = 0;  // Checkpoints that an administrator requested and got.
-  uint64_t evictions = 0;
-  uint64_t scales = 0;     // Changes of the number of replicas that were acknowledged.
-  uint64_t divisions = 0;  // Steps that were divided otherwise than the step before.
-  uint64_t moves = 0;      // Restarts of a server on the other machine.
-  uint64_t removals = 0;   // State files removed by a process that ended.
-  uint64_t early_pulls = 0;
-  uint64_t chunks_kept = 0;  // Chunks made ahead that became part of a version.
+  RunCounts counts;
 
   // The last restore of each shard: the values, and the epoch that ordered it.
   struct Restored {
