@@ -4,6 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+
+#include "common/config/augmentation_steps.h"
 
 namespace pushpull {
 namespace {
@@ -50,128 +53,96 @@ void CheckCropPad(const config::SSDRandomCropPadOperation& operation, const std:
   }
 }
 
-// Checks each element of a repeated field `operations`.
-template <typename Operations, typename Check>
-void CheckOperations(const Operations& operations, const std::string& field, Check check,
-                     FieldChecker* checker) {
-  for (int i = 0; i < operations.size(); ++i) {
-    check(operations[i], absl::StrCat(field, ".operations[", i, "]"), checker);
+// Checks the message of a step. `field` is its path.
+class StepChecker {
+ public:
+  StepChecker(const std::string& field, FieldChecker* checker) : field_(field), checker_(checker) {}
+
+  void operator()(const config::RandomHorizontalFlip& flip) const {
+    CheckProbability(flip.probability());
   }
-}
-
-void CheckCropFixedAspectRatio(const config::SSDRandomCropFixedAspectRatio& crop,
-                               const std::string& field, FieldChecker* checker) {
-  checker->Positive(field + ".aspect_ratio", crop.aspect_ratio());
-  CheckOperations(crop.operations(), field,
-                  CheckCropOfAnyAspect<config::SSDRandomCropFixedAspectRatioOperation>, checker);
-}
-
-void CheckPad(const config::RandomPadImage& pad, const std::string& field, FieldChecker* checker) {
-  checker->Within(field + ".min_image_height", pad.min_image_height(), 0.0, kMaxPaddedSide);
-  checker->Within(field + ".min_image_width", pad.min_image_width(), 0.0, kMaxPaddedSide);
-  checker->Within(field + ".max_image_height", pad.max_image_height(), 0.0, kMaxPaddedSide);
-  checker->Within(field + ".max_image_width", pad.max_image_width(), 0.0, kMaxPaddedSide);
-  if (pad.pad_color_size() != 0 && pad.pad_color_size() != 3) {
-    checker->Add(field + ".pad_color", "three numbers (red, green, blue) or none",
-                 absl::StrCat(pad.pad_color_size()));
+  void operator()(const config::RandomVerticalFlip& flip) const {
+    CheckProbability(flip.probability());
   }
-}
+  void operator()(const config::RandomRotation90& rotation) const {
+    CheckProbability(rotation.probability());
+  }
+  void operator()(const config::RandomRGBtoGray& gray) const {
+    CheckProbability(gray.probability());
+  }
+  void operator()(const config::RGBtoGray&) const {}
+  void operator()(const config::RandomPixelValueScale& scale) const {
+    checker_->Range(field_ + ".minval", scale.minval(), field_ + ".maxval", scale.maxval());
+  }
+  void operator()(const config::RandomAdjustBrightness& brightness) const {
+    checker_->Within(field_ + ".max_delta", brightness.max_delta(), 0.0, 1.0);
+  }
+  void operator()(const config::RandomAdjustContrast& contrast) const {
+    CheckDeltas(contrast.min_delta(), contrast.max_delta());
+  }
+  void operator()(const config::RandomAdjustHue& hue) const {
+    checker_->Within(field_ + ".max_delta", hue.max_delta(), 0.0, 0.5);
+  }
+  void operator()(const config::RandomAdjustSaturation& saturation) const {
+    CheckDeltas(saturation.min_delta(), saturation.max_delta());
+  }
+  void operator()(const config::RandomDistortColor& colour) const {
+    checker_->Between(field_ + ".color_ordering", colour.color_ordering(), 0, 1);
+  }
+  void operator()(const config::RandomCropImage& crop) const { CheckCrop(crop, field_, checker_); }
+  void operator()(const config::SSDRandomCrop& crop) const {
+    for (int i = 0; i < crop.operations_size(); ++i) {
+      CheckCrop(crop.operations(i), Operation(i), checker_);
+    }
+  }
+  void operator()(const config::SSDRandomCropPad& crop) const {
+    for (int i = 0; i < crop.operations_size(); ++i) {
+      CheckCropPad(crop.operations(i), Operation(i), checker_);
+    }
+  }
+  void operator()(const config::SSDRandomCropFixedAspectRatio& crop) const {
+    checker_->Positive(field_ + ".aspect_ratio", crop.aspect_ratio());
+    for (int i = 0; i < crop.operations_size(); ++i) {
+      CheckCropOfAnyAspect(crop.operations(i), Operation(i), checker_);
+    }
+  }
+  void operator()(const config::RandomPadImage& pad) const {
+    checker_->Within(field_ + ".min_image_height", pad.min_image_height(), 0.0, kMaxPaddedSide);
+    checker_->Within(field_ + ".min_image_width", pad.min_image_width(), 0.0, kMaxPaddedSide);
+    checker_->Within(field_ + ".max_image_height", pad.max_image_height(), 0.0, kMaxPaddedSide);
+    checker_->Within(field_ + ".max_image_width", pad.max_image_width(), 0.0, kMaxPaddedSide);
+    if (pad.pad_color_size() != 0 && pad.pad_color_size() != 3) {
+      checker_->Add(field_ + ".pad_color", "three numbers (red, green, blue) or none",
+                    absl::StrCat(pad.pad_color_size()));
+    }
+  }
+  void operator()(const config::RandomShift& shift) const {
+    checker_->Between(field_ + ".max_pixels", shift.max_pixels(), 0, kMaxShiftPixels);
+  }
+  // The marks of the schema refuse these.
+  void operator()(const config::NotSupported&) const {}
 
-// Checks a step that is done to each image with a probability.
-template <typename Message>
-void CheckProbability(const Message& step, const std::string& field, FieldChecker* checker) {
-  checker->Within(field + ".probability", step.probability(), 0.0, 1.0);
-}
+ private:
+  void CheckProbability(double probability) const {
+    checker_->Within(field_ + ".probability", probability, 0.0, 1.0);
+  }
+  void CheckDeltas(double min_delta, double max_delta) const {
+    checker_->Range(field_ + ".min_delta", min_delta, field_ + ".max_delta", max_delta);
+  }
+  std::string Operation(int i) const { return absl::StrCat(field_, ".operations[", i, "]"); }
 
-// Checks a step that draws its strength from a range.
-template <typename Message>
-void CheckDeltas(const Message& step, const std::string& field, FieldChecker* checker) {
-  checker->Range(field + ".min_delta", step.min_delta(), field + ".max_delta", step.max_delta());
-}
-
-template <typename Message>
-void CheckMaxDelta(const Message& step, const std::string& field, double maximum,
-                   FieldChecker* checker) {
-  checker->Within(field + ".max_delta", step.max_delta(), 0.0, maximum);
-}
+  const std::string field_;
+  FieldChecker* const checker_;
+};
 
 void CheckStep(const config::PreprocessingStep& step, const std::string& field,
                FieldChecker* checker) {
-  switch (step.preprocessing_step_case()) {
-    case config::PreprocessingStep::kRandomHorizontalFlip:
-      return CheckProbability(step.random_horizontal_flip(), field + ".random_horizontal_flip",
-                              checker);
-    case config::PreprocessingStep::kRandomVerticalFlip:
-      return CheckProbability(step.random_vertical_flip(), field + ".random_vertical_flip",
-                              checker);
-    case config::PreprocessingStep::kRandomRotation90:
-      return CheckProbability(step.random_rotation90(), field + ".random_rotation90", checker);
-    case config::PreprocessingStep::kRandomPixelValueScale: {
-      const auto& scale = step.random_pixel_value_scale();
-      const std::string path = field + ".random_pixel_value_scale";
-      return checker->Range(path + ".minval", scale.minval(), path + ".maxval", scale.maxval());
-    }
-    case config::PreprocessingStep::kRandomRgbToGray:
-      return CheckProbability(step.random_rgb_to_gray(), field + ".random_rgb_to_gray", checker);
-    case config::PreprocessingStep::kRandomAdjustBrightness:
-      return CheckMaxDelta(step.random_adjust_brightness(), field + ".random_adjust_brightness",
-                           1.0, checker);
-    case config::PreprocessingStep::kRandomAdjustContrast:
-      return CheckDeltas(step.random_adjust_contrast(), field + ".random_adjust_contrast", checker);
-    case config::PreprocessingStep::kRandomAdjustHue:
-      return CheckMaxDelta(step.random_adjust_hue(), field + ".random_adjust_hue", 0.5, checker);
-    case config::PreprocessingStep::kRandomAdjustSaturation:
-      return CheckDeltas(step.random_adjust_saturation(), field + ".random_adjust_saturation",
-                         checker);
-    case config::PreprocessingStep::kRandomDistortColor:
-      return checker->Between(field + ".random_distort_color.color_ordering",
-                              step.random_distort_color().color_ordering(), 0, 1);
-    case config::PreprocessingStep::kRandomCropImage:
-      return CheckCrop(step.random_crop_image(), field + ".random_crop_image", checker);
-    case config::PreprocessingStep::kSsdRandomCrop:
-      return CheckOperations(step.ssd_random_crop().operations(), field + ".ssd_random_crop",
-                             CheckCrop<config::SSDRandomCropOperation>, checker);
-    case config::PreprocessingStep::kSsdRandomCropPad:
-      return CheckOperations(step.ssd_random_crop_pad().operations(),
-                             field + ".ssd_random_crop_pad", CheckCropPad, checker);
-    case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
-      return CheckCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio(),
-                                       field + ".ssd_random_crop_fixed_aspect_ratio", checker);
-    case config::PreprocessingStep::kRandomPadImage:
-      return CheckPad(step.random_pad_image(), field + ".random_pad_image", checker);
-    case config::PreprocessingStep::kRandomShift:
-      return checker->Between(field + ".random_shift.max_pixels", step.random_shift().max_pixels(),
-                              0, kMaxShiftPixels);
-    case config::PreprocessingStep::PREPROCESSING_STEP_NOT_SET:
-      return checker->Missing(field, "a step such as random_horizontal_flip { }");
-    case config::PreprocessingStep::kRgbToGray:
-      return;
-    // The marks of the schema refuse these.
-    case config::PreprocessingStep::kNormalizeImage:
-    case config::PreprocessingStep::kRandomImageScale:
-    case config::PreprocessingStep::kRandomJitterBoxes:
-    case config::PreprocessingStep::kRandomCropPadImage:
-    case config::PreprocessingStep::kRandomCropToAspectRatio:
-    case config::PreprocessingStep::kRandomBlackPatches:
-    case config::PreprocessingStep::kRandomResizeMethod:
-    case config::PreprocessingStep::kScaleBoxesToPixelCoordinates:
-    case config::PreprocessingStep::kResizeImage:
-    case config::PreprocessingStep::kSubtractChannelMean:
-    case config::PreprocessingStep::kSsdRandomCropPadFixedAspectRatio:
-    case config::PreprocessingStep::kConvertClassLogitsToSoftmax:
-    case config::PreprocessingStep::kRandomAbsolutePadImage:
-    case config::PreprocessingStep::kRandomSelfConcatImage:
-    case config::PreprocessingStep::kAutoaugmentImage:
-    case config::PreprocessingStep::kDropLabelProbabilistically:
-    case config::PreprocessingStep::kRemapLabels:
-    case config::PreprocessingStep::kRandomJpegQuality:
-    case config::PreprocessingStep::kRandomDownscaleToTargetPixels:
-    case config::PreprocessingStep::kRandomPatchGaussian:
-    case config::PreprocessingStep::kRandomSquareCropByScale:
-    case config::PreprocessingStep::kRandomScaleCropAndPadToSquare:
-    case config::PreprocessingStep::kAdjustGamma:
-      return;
+  if (step.preprocessing_step_case() == config::PreprocessingStep::PREPROCESSING_STEP_NOT_SET) {
+    checker->Missing(field, "a step such as random_horizontal_flip { }");
+    return;
   }
+  const auto* const name = step.GetDescriptor()->FindFieldByNumber(step.preprocessing_step_case());
+  VisitAugmentationStep(step, StepChecker(absl::StrCat(field, ".", name->name()), checker));
 }
 
 }  // namespace
@@ -183,7 +154,7 @@ void CheckAugmentation(const config::TrainConfig& train, FieldChecker* checker) 
     const std::string field = absl::StrCat("train_config.data_augmentation_options[", i, "]");
     CheckStep(step, field, checker);
     if (step.has_random_shift() && i + 1 != steps) {
-      checker->Add(field, "random_shift as the last step", "a step after it",
+      checker->Add(field, "random_shift as the last step", "a step behind it",
                    "random_shift works on the network's input: move it to the end");
     }
   }

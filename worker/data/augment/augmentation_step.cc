@@ -6,6 +6,7 @@
 
 #include "glog/logging.h"
 
+#include "common/config/augmentation_steps.h"
 #include "worker/data/augment/colour_steps.h"
 #include "worker/data/augment/crop_steps.h"
 #include "worker/data/augment/geometry_steps.h"
@@ -35,90 +36,92 @@ CropOptions ReadCrop(const Message& message) {
   return crop;
 }
 
-std::unique_ptr<AugmentationStep> MakeSsdCrop(const config::SSDRandomCrop& message) {
-  std::vector<CropOptions> crops;
-  for (const auto& operation : message.operations()) crops.push_back(ReadCrop(operation));
-  return MakeRandomCrop(crops.empty() ? DefaultSsdCrops() : std::move(crops));
-}
+using StepPointer = std::unique_ptr<AugmentationStep>;
 
-std::unique_ptr<AugmentationStep> MakeSsdCropFixedAspectRatio(
-    const config::SSDRandomCropFixedAspectRatio& message) {
-  std::vector<CropOptions> crops;
-  for (const auto& operation : message.operations()) {
-    crops.push_back(ReadCropOfAnyAspect(operation));
+// Makes the step that a message describes.
+struct StepMaker {
+  StepPointer operator()(const config::RandomHorizontalFlip& flip) const {
+    return MakeRandomHorizontalFlip(flip.probability());
   }
-  return MakeRandomCropFixedAspectRatio(crops.empty() ? DefaultSsdCrops() : std::move(crops),
-                                        message.aspect_ratio());
-}
-
-std::unique_ptr<AugmentationStep> MakeSsdCropPad(const config::SSDRandomCropPad& message) {
-  std::vector<CropPadOptions> crops;
-  for (const config::SSDRandomCropPadOperation& operation : message.operations()) {
-    CropPadOptions& options = crops.emplace_back();
-    options.crop = ReadCrop(operation);
-    for (int axis = 0; axis < 2; ++axis) {
-      options.min_padded_size_ratio[axis] = operation.min_padded_size_ratio(axis);
-      options.max_padded_size_ratio[axis] = operation.max_padded_size_ratio(axis);
+  StepPointer operator()(const config::RandomVerticalFlip& flip) const {
+    return MakeRandomVerticalFlip(flip.probability());
+  }
+  StepPointer operator()(const config::RandomRotation90& rotation) const {
+    return MakeRandomRotation90(rotation.probability());
+  }
+  StepPointer operator()(const config::RandomPadImage& pad) const {
+    const PadSizes sizes = {
+        static_cast<int>(pad.min_image_height()), static_cast<int>(pad.min_image_width()),
+        static_cast<int>(pad.max_image_height()), static_cast<int>(pad.max_image_width())};
+    std::optional<std::array<float, 3>> colour;
+    if (pad.pad_color_size() == 3) {
+      colour = {pad.pad_color(0), pad.pad_color(1), pad.pad_color(2)};
     }
-    options.pad_colour = {operation.pad_color_r(), operation.pad_color_g(),
-                          operation.pad_color_b()};
+    return MakeRandomPadImage(sizes, colour);
   }
-  return MakeRandomCropPad(crops.empty() ? DefaultSsdCropPads() : std::move(crops));
-}
-
-std::unique_ptr<AugmentationStep> MakePad(const config::RandomPadImage& message) {
-  const PadSizes sizes = {
-      static_cast<int>(message.min_image_height()), static_cast<int>(message.min_image_width()),
-      static_cast<int>(message.max_image_height()), static_cast<int>(message.max_image_width())};
-  std::optional<std::array<float, 3>> colour;
-  if (message.pad_color_size() == 3) {
-    colour = {message.pad_color(0), message.pad_color(1), message.pad_color(2)};
+  StepPointer operator()(const config::RandomCropImage& crop) const {
+    return MakeRandomCrop({ReadCrop(crop)});
   }
-  return MakeRandomPadImage(sizes, colour);
-}
+  StepPointer operator()(const config::SSDRandomCrop& message) const {
+    std::vector<CropOptions> crops;
+    for (const auto& operation : message.operations()) crops.push_back(ReadCrop(operation));
+    return MakeRandomCrop(crops.empty() ? DefaultSsdCrops() : std::move(crops));
+  }
+  StepPointer operator()(const config::SSDRandomCropPad& message) const {
+    std::vector<CropPadOptions> crops;
+    for (const config::SSDRandomCropPadOperation& operation : message.operations()) {
+      CropPadOptions& options = crops.emplace_back();
+      options.crop = ReadCrop(operation);
+      for (int axis = 0; axis < 2; ++axis) {
+        options.min_padded_size_ratio[axis] = operation.min_padded_size_ratio(axis);
+        options.max_padded_size_ratio[axis] = operation.max_padded_size_ratio(axis);
+      }
+      options.pad_colour = {operation.pad_color_r(), operation.pad_color_g(),
+                            operation.pad_color_b()};
+    }
+    return MakeRandomCropPad(crops.empty() ? DefaultSsdCropPads() : std::move(crops));
+  }
+  StepPointer operator()(const config::SSDRandomCropFixedAspectRatio& message) const {
+    std::vector<CropOptions> crops;
+    for (const auto& operation : message.operations()) {
+      crops.push_back(ReadCropOfAnyAspect(operation));
+    }
+    return MakeRandomCropFixedAspectRatio(crops.empty() ? DefaultSsdCrops() : std::move(crops),
+                                          message.aspect_ratio());
+  }
+  StepPointer operator()(const config::RandomPixelValueScale& scale) const {
+    return MakeRandomPixelValueScale(scale.minval(), scale.maxval());
+  }
+  StepPointer operator()(const config::RandomRGBtoGray& gray) const {
+    return MakeRandomRgbToGray(gray.probability());
+  }
+  StepPointer operator()(const config::RGBtoGray&) const { return MakeRandomRgbToGray(1.0f); }
+  StepPointer operator()(const config::RandomAdjustBrightness& brightness) const {
+    return MakeRandomAdjustBrightness(brightness.max_delta());
+  }
+  StepPointer operator()(const config::RandomAdjustContrast& contrast) const {
+    return MakeRandomAdjustContrast(contrast.min_delta(), contrast.max_delta());
+  }
+  StepPointer operator()(const config::RandomAdjustHue& hue) const {
+    return MakeRandomAdjustHue(hue.max_delta());
+  }
+  StepPointer operator()(const config::RandomAdjustSaturation& saturation) const {
+    return MakeRandomAdjustSaturation(saturation.min_delta(), saturation.max_delta());
+  }
+  StepPointer operator()(const config::RandomDistortColor& colour) const {
+    return MakeRandomDistortColor(colour.color_ordering());
+  }
+  // This is no change of the decoded image, and the config check refuses those that are not built.
+  StepPointer operator()(const config::RandomShift&) const { return nullptr; }
+  StepPointer operator()(const config::NotSupported&) const { return nullptr; }
+};
 
 }  // namespace
 
 std::unique_ptr<AugmentationStep> MakeAugmentationStep(const config::PreprocessingStep& step) {
-  switch (step.preprocessing_step_case()) {
-    case config::PreprocessingStep::kRandomHorizontalFlip:
-      return MakeRandomHorizontalFlip(step.random_horizontal_flip().probability());
-    case config::PreprocessingStep::kRandomVerticalFlip:
-      return MakeRandomVerticalFlip(step.random_vertical_flip().probability());
-    case config::PreprocessingStep::kRandomRotation90:
-      return MakeRandomRotation90(step.random_rotation90().probability());
-    case config::PreprocessingStep::kRandomPadImage:
-      return MakePad(step.random_pad_image());
-    case config::PreprocessingStep::kRandomCropImage:
-      return MakeRandomCrop({ReadCrop(step.random_crop_image())});
-    case config::PreprocessingStep::kSsdRandomCrop:
-      return MakeSsdCrop(step.ssd_random_crop());
-    case config::PreprocessingStep::kSsdRandomCropPad:
-      return MakeSsdCropPad(step.ssd_random_crop_pad());
-    case config::PreprocessingStep::kSsdRandomCropFixedAspectRatio:
-      return MakeSsdCropFixedAspectRatio(step.ssd_random_crop_fixed_aspect_ratio());
-    case config::PreprocessingStep::kRandomPixelValueScale:
-      return MakeRandomPixelValueScale(step.random_pixel_value_scale().minval(),
-                                       step.random_pixel_value_scale().maxval());
-    case config::PreprocessingStep::kRandomRgbToGray:
-      return MakeRandomRgbToGray(step.random_rgb_to_gray().probability());
-    case config::PreprocessingStep::kRgbToGray:
-      return MakeRandomRgbToGray(1.0f);
-    case config::PreprocessingStep::kRandomAdjustBrightness:
-      return MakeRandomAdjustBrightness(step.random_adjust_brightness().max_delta());
-    case config::PreprocessingStep::kRandomAdjustContrast:
-      return MakeRandomAdjustContrast(step.random_adjust_contrast().min_delta(),
-                                      step.random_adjust_contrast().max_delta());
-    case config::PreprocessingStep::kRandomAdjustHue:
-      return MakeRandomAdjustHue(step.random_adjust_hue().max_delta());
-    case config::PreprocessingStep::kRandomAdjustSaturation:
-      return MakeRandomAdjustSaturation(step.random_adjust_saturation().min_delta(),
-                                        step.random_adjust_saturation().max_delta());
-    case config::PreprocessingStep::kRandomDistortColor:
-      return MakeRandomDistortColor(step.random_distort_color().color_ordering());
-    default:
-      LOG(FATAL) << "not a valid step: " << step.ShortDebugString();
-  }
+  StepPointer made = VisitAugmentationStep(step, StepMaker());
+  CHECK(made != nullptr) << "not a step of the decoded image: " << step.ShortDebugString();
+  return made;
 }
 
 }  // namespace pushpull
