@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "common/base/batch_division.h"
 #include "common/base/status_macros.h"
+#include "common/wire/batch_division.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/core/protocol_error.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "common/base/batch_division.h"
 #include "common/base/passing_error.h"
+#include "common/wire/batch_division.h"
 
 namespace pushpull {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "common/base/batch_division.h"
+#include "common/wire/batch_division.h"
 #include "protos/parameter_server.pb.h"
 
 namespace pushpull {

@@ -26,7 +26,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/base/batch_division.h"
+#include "common/wire/batch_division.h"
 
 namespace pushpull {
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/batch_division.h"
+#include "common/wire/batch_division.h"
 #include "protos/parameter_server.pb.h"
 #include "ps_server/core/version_id.h"
 #include "tests/ps_server/simulator/sim_config.h"

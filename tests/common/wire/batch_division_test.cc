@@ -1,4 +1,4 @@
-#include "common/base/batch_division.h"
+#include "common/wire/batch_division.h"
 
 #include <cstdint>
 #include <numeric>

@@ -1,5 +1,5 @@
-// Tested by tests/common/base/batch_division_test.cc.
-#include "common/base/batch_division.h"
+// Tested by tests/common/wire/batch_division_test.cc.
+#include "common/wire/batch_division.h"
 
 #include <algorithm>
 #include <numeric>

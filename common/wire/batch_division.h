@@ -2,8 +2,8 @@
 // and tells each clone its part; both sides number the samples of a batch from 0.
 //
 // Thread rule: pure functions.
-#ifndef PUSHPULL_COMMON_BASE_BATCH_DIVISION_H_
-#define PUSHPULL_COMMON_BASE_BATCH_DIVISION_H_
+#ifndef PUSHPULL_COMMON_WIRE_BATCH_DIVISION_H_
+#define PUSHPULL_COMMON_WIRE_BATCH_DIVISION_H_
 
 #include <cstdint>
 #include <vector>
@@ -39,4 +39,4 @@ BatchPart PartOf(absl::Span<const int64_t> samples, int replica);
 
 }  // namespace pushpull
 
-#endif  // PUSHPULL_COMMON_BASE_BATCH_DIVISION_H_
+#endif  // PUSHPULL_COMMON_WIRE_BATCH_DIVISION_H_
