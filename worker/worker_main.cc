@@ -49,6 +49,7 @@
 #include "worker/train/clone_process.h"
 #include "worker/train/gpu_probe.h"
 #include "worker/train/report_socket.h"
+#include "worker/train/stop_switch.h"
 #include "worker/train/supervisor.h"
 #include "worker/train/worker_progress.h"
 

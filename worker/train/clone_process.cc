@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 
 #include "common/base/file_system.h"
@@ -74,27 +74,6 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& 
 }
 
 }  // namespace
-
-void StopSwitch::Stop() {
-  absl::MutexLock lock(&mutex_);
-  stopped_ = true;
-  for (const auto& stop : functions_) stop();
-  functions_.clear();
-}
-
-void StopSwitch::Add(std::function<void()> stop) {
-  absl::MutexLock lock(&mutex_);
-  if (stopped_) {
-    stop();
-  } else {
-    functions_.push_back(std::move(stop));
-  }
-}
-
-void StopSwitch::Clear() {
-  absl::MutexLock lock(&mutex_);
-  functions_.clear();
-}
 
 absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
                                       const PsSession::WaitReporter& on_wait) {

@@ -3,15 +3,11 @@
 #ifndef PUSHPULL_WORKER_TRAIN_CLONE_PROCESS_H_
 #define PUSHPULL_WORKER_TRAIN_CLONE_PROCESS_H_
 
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 #include "common/base/clock.h"
@@ -25,6 +21,7 @@
 #include "worker/data/image_cache.h"
 #include "worker/model/compute.h"
 #include "worker/train/gpu_probe.h"
+#include "worker/train/stop_switch.h"
 #include "worker/train/worker_progress.h"
 
 namespace pushpull {
@@ -49,23 +46,6 @@ struct WorkerOptions {
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;
   ClockOffset* server_clock = nullptr;
-};
-
-// Lets another thread stop the work in progress. Thread-safe. The functions run under the switch's
-// lock, so they must not block or call the switch.
-class StopSwitch {
- public:
-  // Calls all functions that have been added. Functions that are added later run at once.
-  void Stop();
-  void Add(std::function<void()> stop);
-  // Removes all functions. When it returns none of them is running, so the objects that they stop
-  // may be destroyed.
-  void Clear();
-
- private:
-  absl::Mutex mutex_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::function<void()>> functions_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Checks the job before any clone starts. Waits for the server, fetches its config, checks the
