@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, Optional
 
-from pushpull import __version__, _supervisor, doctor
+from pushpull import __version__, _library, _supervisor, doctor
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
@@ -41,10 +41,10 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--num_clones", type=int, default=1, help="clone processes of this worker (default: 1)")
     worker.add_argument("--num_workers", type=int, default=1, help="workers of the job (default: 1)")
     worker.add_argument("--worker_index", type=int, default=0, help="index of this worker, counted from 0")
-    worker.add_argument("--gradient_precision", default="fp32", choices=("fp32", "bf16", "int8"),
-                        help="how the clones send gradients (pushpull.connect; default: %(default)s)")
-    worker.add_argument("--weight_precision", default="fp32", choices=("fp32", "bf16"),
-                        help="how the clones receive weights (pushpull.connect; default: %(default)s)")
+    worker.add_argument("--gradient_precision", default="", metavar="NAME",
+                        help="how the clones send gradients (pushpull.connect; default: fp32)")
+    worker.add_argument("--weight_precision", default="", metavar="NAME",
+                        help="how the clones receive weights (pushpull.connect; default: fp32)")
     worker.add_argument("--shared_memory", default="true", choices=("true", "false"),
                         help="exchange data with servers on this machine through shared memory (default: %(default)s)")
     worker.add_argument("--insecure", action="store_true",
@@ -68,6 +68,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error("--num_clones and --num_workers must be at least 1")
     if not 0 <= flags.worker_index < flags.num_workers:
         parser.error(f"--worker_index={flags.worker_index} is not one of --num_workers={flags.num_workers} workers")
+    try:
+        for name in ("gradient_precision", "weight_precision"):
+            _library.check_precision(name, getattr(flags, name))
+    except ValueError as error:
+        parser.error(f"--{error}")
+    except Error as error:
+        print(f"pushpull: {error}", file=sys.stderr)
+        return error.exit_code
     command = flags.program if flags.module is None else ["-m", *flags.module]
     problem = _supervisor.check_command(command)
     if problem is not None:

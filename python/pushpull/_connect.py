@@ -31,12 +31,11 @@ def _new_identity(addresses: str, clone: int) -> tuple[int, int]:
     return session, number + 1
 
 
-def _precision(given: Optional[str], name: str, known: tuple[str, ...]) -> str:
+def _precision(given: Optional[str], name: str) -> bytes:
     """Returns the precision that was given, or that of the environment. Raises ValueError if it is not known."""
-    value = given if given is not None else os.environ.get(f"PUSHPULL_{name.upper()}", "fp32")
-    if value not in known:
-        raise ValueError(f"{name}={value!r}, expected one of {', '.join(known)}")
-    return value
+    value = given if given is not None else os.environ.get(f"PUSHPULL_{name.upper()}", "")
+    _library.check_precision(name, value)
+    return value.encode()
 
 
 def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[int] = None,
@@ -76,8 +75,8 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     if not 0 <= clone < num_clones:
         raise ValueError(f"clone={clone} is not one of num_clones={num_clones} clones, which count from 0")
 
-    gradients = _precision(gradient_precision, "gradient_precision", ("fp32", "bf16", "int8"))
-    weights = _precision(weight_precision, "weight_precision", ("fp32", "bf16"))
+    gradients = _precision(gradient_precision, "gradient_precision")
+    weights = _precision(weight_precision, "weight_precision")
     if insecure is None:
         insecure = environment.get("PUSHPULL_INSECURE") == "1"
     if shared_memory is None:
@@ -89,9 +88,9 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     session, process_number = _new_identity(addresses, clone)
     options = _library.CloneOptions(
         ps=addresses.encode(), worker_id=clone, num_replicas=num_clones, session=session, process_number=process_number,
-        peer_deadline_seconds=peer_deadline_s, bfloat16_gradients=gradients == "bf16",
-        int8_gradients=gradients == "int8", bfloat16_weights=weights == "bf16", shared_memory=shared_memory,
-        tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key), insecure=insecure)
+        peer_deadline_seconds=peer_deadline_s, gradient_precision=gradients, weight_precision=weights,
+        shared_memory=shared_memory, tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key),
+        insecure=insecure)
     ps = ParameterServer(options, check)
     if model_name is not None and ps.job.external_name != model_name:
         found = ps.job.external_name

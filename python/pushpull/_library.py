@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pushpull.errors import InstallationError
 
-CLIENT_VERSION = 2  # PUSHPULL_CLIENT_VERSION of the header
+CLIENT_VERSION = 3  # PUSHPULL_CLIENT_VERSION of the header
 LIBRARY = "libpushpull_client.so"
 PACKAGE = pathlib.Path(__file__).resolve().parent
 NATIVE = PACKAGE / "_native"  # where the wheel has the library and the programs
@@ -28,10 +28,10 @@ class CloneOptions(ctypes.Structure):
     """PushpullCloneOptions."""
     _fields_ = [("ps", ctypes.c_char_p), ("worker_id", ctypes.c_uint32), ("num_replicas", ctypes.c_uint32),
                 ("session", ctypes.c_uint64), ("process_number", ctypes.c_uint64), ("peer_name", ctypes.c_char_p),
-                ("peer_deadline_seconds", ctypes.c_double), ("bfloat16_gradients", ctypes.c_int32),
-                ("shared_memory", ctypes.c_int32), ("tls_ca", ctypes.c_char_p), ("tls_cert", ctypes.c_char_p),
-                ("tls_key", ctypes.c_char_p), ("insecure", ctypes.c_int32), ("int8_gradients", ctypes.c_int32),
-                ("bfloat16_weights", ctypes.c_int32)]
+                ("peer_deadline_seconds", ctypes.c_double), ("shared_memory", ctypes.c_int32),
+                ("tls_ca", ctypes.c_char_p), ("tls_cert", ctypes.c_char_p), ("tls_key", ctypes.c_char_p),
+                ("insecure", ctypes.c_int32), ("gradient_precision", ctypes.c_char_p),
+                ("weight_precision", ctypes.c_char_p)]
 
 
 class Job(ctypes.Structure):
@@ -97,6 +97,8 @@ _PROTOTYPES: dict[str, tuple[object, Sequence[object]]] = {
     "clone_progress": (None, [_CLONE, ctypes.POINTER(Progress), ctypes.c_char_p, ctypes.c_int64]),
     "sample_batch": (ctypes.c_int64, [ctypes.POINTER(Sampling), ctypes.c_uint64, ctypes.c_uint32,
                                       ctypes.POINTER(ctypes.c_int64), ctypes.c_int64]),
+    "gradient_precisions": (ctypes.c_char_p, []),
+    "weight_precisions": (ctypes.c_char_p, []),
     "client_version": (ctypes.c_int32, []),
 }
 
@@ -166,3 +168,12 @@ def library() -> ctypes.CDLL:
             return open_library(path)
     raise InstallationError(f"{LIBRARY} was not found at {' or '.join(map(str, paths))}; build the checkout, install "
                             "the wheel, or name the file in PUSHPULL_CLIENT_LIBRARY")
+
+
+def check_precision(name: str, value: str) -> None:
+    """Checks a gradient_precision or weight_precision; "" is the default. Raises ValueError or InstallationError."""
+    if not value:
+        return
+    known: bytes = getattr(library(), f"pushpull_{name}s")()
+    if value not in known.decode().split(", "):
+        raise ValueError(f"{name}={value}, expected one of {known.decode()}")

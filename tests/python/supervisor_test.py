@@ -129,6 +129,10 @@ class Supervisor(PythonJobTest):
                                    (["worker", "--worker_index=2", "--num_workers=2", __file__], "--worker_index=2"),
                                    (["worker", "--ps=a:1", "--pipeline_config_path=c", "--train_dir=d", __file__],
                                     "--ps=a:1 names a server and --pipeline_config_path starts one"),
+                                   (["worker", "--gradient_precision=int4", __file__],
+                                    "--gradient_precision=int4, expected one of fp32, bf16, int8\n"),
+                                   (["worker", "--weight_precision=int8", __file__],
+                                    "--weight_precision=int8, expected one of fp32, bf16\n"),
                                    (["worker", "--nope"], "unrecognized|required|no program"),
                                    (["dance"], "invalid choice")):
             with self.subTest(arguments=arguments):

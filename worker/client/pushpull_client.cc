@@ -28,6 +28,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/pipeline_config.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/gradient_codec.h"
 #include "worker/client/program_clone.h"
 
 namespace pushpull {
@@ -82,12 +83,21 @@ ProgramCloneOptions Convert(const PushpullCloneOptions& from, absl::Status* prob
                        ", expected more than 0, or 0 for the default"));
     }
   }
-  if (from.bfloat16_gradients != 0) to.gradient_codec = &Bfloat16Codec();
-  if (from.int8_gradients != 0) to.gradient_codec = &Int8Codec();
-  if (from.bfloat16_weights != 0) to.session.weight_codec = &Bfloat16Codec();
-  if (from.bfloat16_gradients != 0 && from.int8_gradients != 0) {
-    *problem = absl::InvalidArgumentError(
-        "bfloat16_gradients contradicts int8_gradients: leave one of them out");
+  if (const std::string gradients = Text(from.gradient_precision); !gradients.empty()) {
+    if (const GradientCodec* const codec = FindGradientCodec(gradients); codec != nullptr) {
+      to.gradient_codec = codec;
+    } else {
+      *problem = absl::InvalidArgumentError(absl::StrCat(
+          "gradient_precision=", gradients, ", expected one of ", GradientCodecFlags()));
+    }
+  }
+  if (const std::string weights = Text(from.weight_precision); !weights.empty()) {
+    if (const GradientCodec* const codec = FindWeightCodec(weights); codec != nullptr) {
+      to.session.weight_codec = codec;
+    } else {
+      *problem = absl::InvalidArgumentError(
+          absl::StrCat("weight_precision=", weights, ", expected one of ", WeightCodecFlags()));
+    }
   }
   to.shared_memory = from.shared_memory != 0;
   to.security.insecure = from.insecure != 0;
@@ -418,6 +428,16 @@ void pushpull_clone_progress(PushpullClone* clone, PushpullProgress* progress, c
       std::min(report.waiting_for.size(), static_cast<size_t>(waiting_for_size) - 1);
   memcpy(waiting_for, report.waiting_for.data(), size);
   waiting_for[size] = '\0';
+}
+
+const char* pushpull_gradient_precisions(void) {
+  static const auto* const precisions = new std::string(pushpull::GradientCodecFlags());
+  return precisions->c_str();
+}
+
+const char* pushpull_weight_precisions(void) {
+  static const auto* const precisions = new std::string(pushpull::WeightCodecFlags());
+  return precisions->c_str();
 }
 
 int32_t pushpull_client_version(void) { return PUSHPULL_CLIENT_VERSION; }

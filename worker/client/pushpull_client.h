@@ -28,7 +28,7 @@ extern "C" {
 #define PUSHPULL_CLIENT_API __attribute__((visibility("default")))
 
 // Raised when a function or a structure changes incompatibly.
-#define PUSHPULL_CLIENT_VERSION 2
+#define PUSHPULL_CLIENT_VERSION 3
 
 enum {
   PUSHPULL_OK = 0,
@@ -57,7 +57,6 @@ typedef struct {
   uint64_t process_number;
   const char* peer_name;         // shown in messages; empty: host, process and clone
   double peer_deadline_seconds;  // silence after which a server is given up; 0: 300
-  int32_t bfloat16_gradients;    // 1: gradients are sent as bfloat16, half as many bytes
   int32_t shared_memory;         // 1: use it with ps tasks on this machine
   // TLS: files in PEM format. All empty: plaintext.
   const char* tls_ca;
@@ -65,10 +64,10 @@ typedef struct {
   const char* tls_key;
   int32_t insecure;  // 1: allows plaintext to other machines, which everybody on the way can read
                      // and change
-  // 1: gradients are sent as int8 blocks, about a quarter of the bytes, and what that loses is
-  // added to the next gradient. Not together with bfloat16_gradients.
-  int32_t int8_gradients;
-  int32_t bfloat16_weights;  // 1: weights arrive rounded to bfloat16, half as many bytes
+  // How gradients are sent and how weights arrive: one of the names that
+  // pushpull_gradient_precisions and pushpull_weight_precisions return. Empty: "fp32".
+  const char* gradient_precision;
+  const char* weight_precision;
 } PushpullCloneOptions;
 
 // Never fails; pushpull_clone_connect reports what is wrong with the options.
@@ -217,6 +216,10 @@ typedef struct {
 PUSHPULL_CLIENT_API int64_t pushpull_sample_batch(const PushpullSampling* sampling,
                                                   uint64_t position, uint32_t replica,
                                                   int64_t* indices, int64_t capacity);
+// The values of gradient_precision and weight_precision, separated by ", ". bf16 halves the bytes;
+// int8 takes about a quarter of them and adds what it loses to the next gradient.
+PUSHPULL_CLIENT_API const char* pushpull_gradient_precisions(void);
+PUSHPULL_CLIENT_API const char* pushpull_weight_precisions(void);
 PUSHPULL_CLIENT_API int32_t pushpull_client_version(void);
 
 #ifdef __cplusplus

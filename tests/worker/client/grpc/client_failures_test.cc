@@ -66,8 +66,10 @@ TEST(ClientFailuresTest, RefusesOptions) {
          o->tls_ca = o->tls_cert = o->tls_key = "/x.pem";
          o->insecure = 1;
        }},
-      {"bfloat16_gradients contradicts int8_gradients", PUSHPULL_INVALID_ARGUMENT,
-       [](auto* o) { o->bfloat16_gradients = o->int8_gradients = 1; }},
+      {"gradient_precision=int4, expected one of fp32, bf16, int8", PUSHPULL_INVALID_ARGUMENT,
+       [](auto* o) { o->gradient_precision = "int4"; }},
+      {"weight_precision=int8, expected one of fp32, bf16", PUSHPULL_INVALID_ARGUMENT,
+       [](auto* o) { o->weight_precision = "int8"; }},
       {"192.0.2.7:2222 is not of this machine", PUSHPULL_FAILED_PRECONDITION,
        [](auto* o) { o->ps = "192.0.2.7:2222"; }},
       {"/none.pem", -1, [](auto* o) { o->tls_ca = o->tls_cert = o->tls_key = "/none.pem"; }},

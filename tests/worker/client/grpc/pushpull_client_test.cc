@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/wire/gradient_codec.h"
 #include "tests/worker/client/grpc/client_testing.h"
 #include "worker/sampling/sampler.h"
 
@@ -48,7 +49,7 @@ TEST(PushpullClientTest, SendsGradientsAsBfloat16) {
   const std::vector<float> expected = TrainedState(2, {}, halves);
   ASSERT_FALSE(expected.empty());
   EXPECT_EQ(TrainedByPrograms(
-                2, {}, [](PushpullCloneOptions* options) { options->bfloat16_gradients = 1; }),
+                2, {}, [](PushpullCloneOptions* options) { options->gradient_precision = "bf16"; }),
             expected);
 }
 
@@ -59,10 +60,15 @@ TEST(PushpullClientTest, SendsGradientsAsInt8AndGetsWeightsAsBfloat16) {
   const std::vector<float> expected = TrainedState(2, {}, encoded);
   ASSERT_FALSE(expected.empty());
   const auto choose = [](PushpullCloneOptions* options) {
-    options->int8_gradients = 1;
-    options->bfloat16_weights = 1;
+    options->gradient_precision = "int8";
+    options->weight_precision = "bf16";
   };
   EXPECT_EQ(TrainedByPrograms(2, {}, choose), expected);
+}
+
+TEST(PushpullClientTest, NamesThePrecisionsOfTheCodecs) {
+  EXPECT_EQ(pushpull_gradient_precisions(), GradientCodecFlags());
+  EXPECT_EQ(pushpull_weight_precisions(), WeightCodecFlags());
 }
 
 TEST(PushpullClientTest, TrainsAsynchronously) {
