@@ -18,19 +18,19 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr char kPath[] = "/a.cache";
-constexpr int64_t kNumExamples = 6;
+constexpr int64_t kExamplesInFile = 6;
 
 ImageCacheIdentity Identity() {
   ImageCacheIdentity identity;
   identity.key = "0123456789abcdef0123456789abcdef";
-  identity.num_examples = kNumExamples;
+  identity.num_examples = kExamplesInFile;
   identity.num_classes = VariedSource::kNumClasses;
   identity.max_side = 12;
   return identity;
 }
 
 std::string WriteFile(MemoryFileSystem& files) {
-  const VariedSource source(kNumExamples);
+  const VariedSource source(kExamplesInFile);
   auto writer = *ImageCacheWriter::Create(files, kPath, Identity());
   Example example;
   for (const int64_t i : {0, 1, 3, 2, 4, 5}) {
@@ -51,13 +51,13 @@ TEST(ImageCacheFile, ReadsWhatWasWritten) {
   const std::string bytes = WriteFile(files);
   const auto reader = ImageCacheReader::Open(files, kPath, Identity());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->size(), kNumExamples);
+  EXPECT_EQ((*reader)->size(), kExamplesInFile);
   EXPECT_EQ((*reader)->size_bytes(), static_cast<int64_t>(bytes.size()));
-  const VariedSource source(kNumExamples);
+  const VariedSource source(kExamplesInFile);
   Example read;
   Example expected;
   read.boxes.resize(9);  // Read must discard the old boxes
-  for (int64_t i = kNumExamples - 1; i >= 0; --i) {
+  for (int64_t i = kExamplesInFile - 1; i >= 0; --i) {
     ASSERT_EQ((*reader)->Get(i, &read), absl::OkStatus());
     ASSERT_EQ(source.Get(i, &expected), absl::OkStatus());
     ExpectSameExample(read, expected);
@@ -97,7 +97,7 @@ TEST(ImageCacheFile, DetectsEveryFlippedBit) {
   std::string bytes = WriteFile(files);
   ImageCacheFooter footer;
   std::memcpy(&footer, bytes.data() + bytes.size() - sizeof(footer), sizeof(footer));
-  const VariedSource source(kNumExamples);
+  const VariedSource source(kExamplesInFile);
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<char>(bytes[i] ^ (1 << (i % 8)));
     files.Corrupt(kPath, bytes);
@@ -112,7 +112,7 @@ TEST(ImageCacheFile, DetectsEveryFlippedBit) {
     int num_bad = 0;
     Example read;
     Example expected;
-    for (int64_t k = 0; k < kNumExamples; ++k) {
+    for (int64_t k = 0; k < kExamplesInFile; ++k) {
       const absl::Status status = (*reader)->Get(k, &read);
       if (status.ok()) {
         ASSERT_EQ(source.Get(k, &expected), absl::OkStatus());
@@ -245,9 +245,9 @@ TEST(ImageCacheFile, KeepsTheFirstWriteError) {
   MemoryFileSystem files;
   auto writer = *ImageCacheWriter::Create(files, kPath, Identity());
   files.SetFault(FileFault{FileFault::Kind::kDiskFull, 1, false});
-  const VariedSource source(kNumExamples);
+  const VariedSource source(kExamplesInFile);
   Example example;
-  for (int64_t i = 0; i < kNumExamples; ++i) {
+  for (int64_t i = 0; i < kExamplesInFile; ++i) {
     ASSERT_EQ(source.Get(i, &example), absl::OkStatus());
     EXPECT_EQ(writer->Add(i, example).ok(), i < 1);
   }
