@@ -65,15 +65,15 @@ forbid "ps_server may use the CPU part of kernels only" "$(includes 'kernels/cud
 files worker
 forbid "worker may not include ps_server, tests or scripts" "$(includes 'ps_server|tests|scripts')" "${found[@]}"
 
-# Test helpers lie beside the tests of their room; those that several rooms use are in tests/testkit.
-mapfile -t test_rooms < <(find tests/{common,kernels,ps_server,scripts,worker} -mindepth 1 -maxdepth 1 -type d 2> /dev/null)
-for room in "${test_rooms[@]}" tests/testkit; do
+# Test helpers lie beside the tests of their module; those that several modules use are in tests/testkit.
+mapfile -t test_modules < <(find tests/{common,kernels,ps_server,scripts,worker} -mindepth 1 -maxdepth 1 -type d 2> /dev/null)
+for module in "${test_modules[@]}" tests/testkit; do
   others=()
-  for other in "${test_rooms[@]}"; do
-    [ "$other" = "$room" ] || others+=("$other")
+  for other in "${test_modules[@]}"; do
+    [ "$other" = "$module" ] || others+=("$other")
   done
-  files "$room"
-  forbid "tests include helpers of their own room and of tests/testkit only" "$(includes "$(IFS='|'; echo "${others[*]}")")" "${found[@]}"
+  files "$module"
+  forbid "tests include helpers of their own module and of tests/testkit only" "$(includes "$(IFS='|'; echo "${others[*]}")")" "${found[@]}"
 done
 
 # The client library is for models of any kind, so it knows nothing of ours, nor of our data.

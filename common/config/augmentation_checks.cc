@@ -154,7 +154,7 @@ void CheckAugmentation(const config::TrainConfig& train, FieldChecker* checker) 
     const std::string field = absl::StrCat("train_config.data_augmentation_options[", i, "]");
     CheckStep(step, field, checker);
     if (step.has_random_shift() && i + 1 != steps) {
-      checker->Add(field, "random_shift as the last step", "a step behind it",
+      checker->Add(field, "random_shift as the last step", "a step after it",
                    "random_shift works on the network's input: move it to the end");
     }
   }
