@@ -34,7 +34,7 @@ retired "the module has another name" 'ps_server/(watch|service)/|common/(rpc|fi
 retired "say clone" '"([^"]*[^"[:alnum:]])?worker (%d|\{|", *[[:alnum:]_.]*worker)' ps_server common/wire tests/ps_server
 retired "say clone" 'ps_worker_[a-z]|late_workers|worker_loss' README.md deploy docs protos ps_server tests
 # An operator is what a node of a network computes; C++ has operators, too.
-retired "say administrator" '[Oo]perators?([^]=(<*[:alnum:]_[]|$)' ps_server common/wire tests/ps_server SECURITY.md docs/PROTOCOL.md
+retired "say administrator" '[Oo]perators?([^]=(<*+[:alnum:]_[]|$)' ps_server common/wire tests/ps_server SECURITY.md docs/PROTOCOL.md
 retired "say monitoring" 'TlsFilesWatch|Monitor watcher' "${folders[@]}"
 retired "say blocked" '[^[:alnum:]][Bb]arred|IsBarred|CutAndBar' "${folders[@]}"
 retired "say training thread" '[Cc]ompute thread' "${folders[@]}"
