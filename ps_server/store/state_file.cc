@@ -102,9 +102,14 @@ StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t
   return header;
 }
 
-void SetFolderIdentity(const StateHeader& from, StateHeader* header) {
-  std::memcpy(header->folder_identity, from.folder_identity, sizeof(header->folder_identity));
+bool SetFolder(const StateHeader& from, StateHeader* header) {
+  const StateHeader before = *header;
+  std::memcpy(header->train_dir, from.train_dir, sizeof(header->train_dir));
+  if (!HeaderText(from.folder_identity).empty()) {
+    std::memcpy(header->folder_identity, from.folder_identity, sizeof(header->folder_identity));
+  }
   SetText(Checksum(*header), header->checksum);
+  return std::memcmp(&before, header, sizeof(before)) != 0;
 }
 
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected) {

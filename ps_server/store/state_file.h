@@ -55,7 +55,7 @@ struct StateHeader {
   char run_id[16];
   char boot_id[40];          // BootId() when the file was made
   char folder_identity[48];  // StateOwner::folder_identity; empty: the folder was not there yet
-  char train_dir[512];       // StateOwner::train_dir, truncated
+  char train_dir[512];       // StateOwner::train_dir, cut off after 512 bytes
   char vectors[128];         // names of slots and EMA: "RMSProp RMSProp_1 ExponentialMovingAverage"
   char layout_signature[64];  // VariableLayout::signature
   char checksum[64];          // SHA-256 of all bytes before it, in hex
@@ -90,7 +90,9 @@ struct StateOwner {
   // FileSystem::FolderIdentity of train_dir. A copy of the folder has another identity, so that the
   // state of the original is not taken for the copy's.
   std::string folder_identity;
-  std::string train_dir;  // absolute path, for messages and `psctl state`; a move changes it
+  // The absolute path, for messages and `psctl state`. It may change, because a renamed folder is
+  // the same folder.
+  std::string train_dir;
   int shard = 0;
   int tasks = 1;
 };
@@ -99,8 +101,9 @@ struct StateOwner {
 StateHeader MakeStateHeader(const StateOwner& owner, ElementRange range, int64_t max_metadata_bytes,
                             const VariableLayout& layout, const OptimizerSpec& optimizer);
 
-// Copies the folder's identity, and makes the checksum fit.
-void SetFolderIdentity(const StateHeader& from, StateHeader* header);
+// Copies the path and the identity of train_dir, if `from` has one, and makes the checksum fit.
+// Returns whether anything has changed.
+bool SetFolder(const StateHeader& from, StateHeader* header);
 
 // Returns false unless `bytes` begin with an undamaged header of this format version.
 bool ReadStateHeader(absl::string_view bytes, StateHeader* header);

@@ -40,21 +40,35 @@ std::optional<uint64_t> NewestVersion(int fd, const StateHeader& header,
 }
 
 // Returns why no ps_server will continue from the file; empty if one may.
-std::string WhyAbandoned(FileSystem& files, const StateFileInfo& info, const StateHeader& header) {
+std::string WhyAbandoned(const StateFileInfo& info, const StateHeader& header) {
   if (absl::StrContains(FileNameOf(info.path), kAsideSuffix)) {
     return "a ps_server has set it aside, because it did not fit its run";
   }
   if (absl::EndsWith(info.path, ".new")) return "its ps_server was killed before it had recovered";
   if (HeaderText(header.boot_id) != BootId())
     return "it was written before the machine last started";
-  const absl::StatusOr<std::string> identity = files.FolderIdentity(info.train_dir);
-  if (absl::IsNotFound(identity.status())) return "its train_dir does not exist any more";
-  const std::string stored = HeaderText(header.folder_identity);
-  if (identity.ok() && !stored.empty() && *identity != stored) {
-    return "its train_dir has been made anew";
-  }
   if (!info.newest_version.has_value()) return "it holds no whole version";
   return "";
+}
+
+// Returns why a ps_server may not find the file's train_dir any more; empty if it is at its path. A
+// folder that was renamed, or that another process sees at another path, still is the train_dir of
+// the file, so an answer proves nothing.
+std::string WhyDoubtful(FileSystem& files, const StateFileInfo& info, const StateHeader& header) {
+  if (info.train_dir.size() == sizeof(header.train_dir)) return "";  // the path was cut off
+  const absl::StatusOr<std::string> identity = files.FolderIdentity(info.train_dir);
+  const std::string stored = HeaderText(header.folder_identity);
+  std::string found;
+  if (absl::IsNotFound(identity.status())) {
+    found = "its train_dir is not at this path";
+  } else if (identity.ok() && !stored.empty() && *identity != stored) {
+    found = "another folder is at the path of its train_dir";
+  }
+  if (found.empty()) return "";
+  return absl::StrCat(found,
+                      ". A server continues from this file if the folder was only renamed; if you "
+                      "have deleted it, `psctl state clean ",
+                      FileNameOf(info.path), "` removes the file");
 }
 
 // Fills in what the file says about itself. `fd` is open on the file.
@@ -76,9 +90,13 @@ void Describe(FileSystem& files, int fd, StateFileInfo* info) {
   info->tasks = static_cast<int>(header.tasks);
   info->pid = control.pid;
   info->newest_version = NewestVersion(fd, header, control);
-  info->reason = WhyAbandoned(files, *info, header);
-  info->use =
-      info->reason.empty() ? StateFileInfo::Use::kResumable : StateFileInfo::Use::kAbandoned;
+  info->reason = WhyAbandoned(*info, header);
+  if (!info->reason.empty()) {
+    info->use = StateFileInfo::Use::kAbandoned;
+    return;
+  }
+  info->reason = WhyDoubtful(files, *info, header);
+  info->use = info->reason.empty() ? StateFileInfo::Use::kResumable : StateFileInfo::Use::kUnknown;
 }
 
 // Opens, locks and describes one file, and unlinks it under the lock if `remove` says so. Returns

@@ -24,7 +24,7 @@ struct StateFileInfo {
     kInUse,      // another process holds its lock, normally a running ps_server
     kResumable,  // the next ps_server on its train_dir will continue from it
     kAbandoned,  // no ps_server will use it; `reason` says why
-    kUnknown,    // unreadable, or not a state file; `reason` says why
+    kUnknown,    // unreadable, no state file, or its train_dir is elsewhere; `reason` says which
   };
   std::string path;
   int64_t size_bytes = 0;

@@ -221,11 +221,7 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
 void StateMapping::NoteFolder(const StateHeader& header) {
   StateHeader found;
   std::memcpy(&found, data_, sizeof(found));
-  if (!HeaderText(found.folder_identity).empty() || HeaderText(header.folder_identity).empty()) {
-    return;
-  }
-  SetFolderIdentity(header, &found);
-  new_header_ = found;
+  if (SetFolder(header, &found)) new_header_ = found;
 }
 
 absl::Status StateMapping::MakeFile(const StateHeader& header) {

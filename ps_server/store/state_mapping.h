@@ -63,10 +63,10 @@ class StateMapping {
   void Discard(char* readers, int64_t size_bytes);
 
   // Gives a new file its final name. A file that had the name is renamed beside it, which is
-  // logged. A file that was taken over without the identity of its train_dir gets that. Does
-  // nothing otherwise, or if the memory is anonymous. After an error the
-  // contents are safe in <name>.new, but the next process does not find them; AdoptFile may be
-  // called again. FAILED_PRECONDITION: it will fail again until somebody removes the cause.
+  // logged. A file that was taken over gets the path of its train_dir, and its identity if it had
+  // none. Does nothing otherwise, or if the memory is anonymous. After an error the contents are
+  // safe in <name>.new, but the next process does not find them; AdoptFile may be called again.
+  // FAILED_PRECONDITION: it will fail again until somebody removes the cause.
   absl::Status AdoptFile();
 
   // Unlinks the file; the mapping stays. A file that was set aside stays too. OK if there is none.
@@ -80,7 +80,7 @@ class StateMapping {
   absl::Status TakeOverFile(const StateHeader& header);
   // Makes and maps an empty <name>.new. Sets fd_ unless it returns an error.
   absl::Status MakeFile(const StateHeader& header);
-  // Has AdoptFile write the folder's identity of `header` into a mapped file that has none.
+  // Has AdoptFile write the folder of `header` into a mapped file that has another path or none.
   void NoteFolder(const StateHeader& header);
   absl::Status MapFile(int fd, const std::string& path);
   absl::Status MapAnonymous(const StateHeader& header);

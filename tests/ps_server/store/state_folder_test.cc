@@ -35,7 +35,7 @@ class StateFolderTest : public ::testing::Test {
     options.owner.folder_identity = files_.FolderIdentity(train_dir).value();
     auto store = VariableStore::Open(options, layout_, optimizer_);
     EXPECT_TRUE(store.ok()) << store.status();
-    FillVersion(store->get(), 3, 1, "");
+    if (!(*store)->newest().has_value()) FillVersion(store->get(), 3, 1, "");
     return *std::move(store);
   }
   std::map<std::string, StateFileInfo> List() {
@@ -88,10 +88,11 @@ TEST_F(StateFolderTest, ClassifiesEachFileByItsUse) {
   EXPECT_EQ(killed.tasks, 1);
   EXPECT_EQ(killed.size_bytes,
             static_cast<int64_t>(std::filesystem::file_size(dir_.path() + "/killed")));
-  EXPECT_EQ(files.at("lost").use, Use::kAbandoned);
-  EXPECT_THAT(files.at("lost").reason, HasSubstr("does not exist any more"));
-  EXPECT_EQ(files.at("anew").use, Use::kAbandoned);
-  EXPECT_THAT(files.at("anew").reason, HasSubstr("made anew"));
+  EXPECT_EQ(files.at("lost").use, Use::kUnknown) << "the folder may have been renamed";
+  EXPECT_THAT(files.at("lost").reason, HasSubstr("its train_dir is not at this path"));
+  EXPECT_THAT(files.at("lost").reason, HasSubstr("`psctl state clean lost`"));
+  EXPECT_EQ(files.at("anew").use, Use::kUnknown);
+  EXPECT_THAT(files.at("anew").reason, HasSubstr("another folder is at the path"));
   EXPECT_EQ(files.at("old.aside-2").use, Use::kAbandoned);
   EXPECT_EQ(files.at("stranger").use, Use::kUnknown);
 }
@@ -107,12 +108,34 @@ TEST_F(StateFolderTest, AFileMadeBeforeItsTrainDirMayBeResumed) {
   EXPECT_EQ(List().at(FileNameOf(dir_.file())).use, Use::kResumable);
 }
 
+TEST_F(StateFolderTest, ARenamedTrainDirKeepsItsState) {
+  OpenStore("killed", "run");
+  std::filesystem::rename(folders_.path() + "/run", folders_.path() + "/old_run");
+  EXPECT_EQ(Clean(), std::vector<std::string>{});
+  {
+    const auto store = OpenStore("killed", "old_run");
+    EXPECT_EQ(store->newest(), 3u);
+  }
+  EXPECT_EQ(List().at("killed").use, Use::kUnknown) << "the server has not recovered";
+  ASSERT_TRUE(OpenStore("killed", "old_run")->AdoptFile().ok());
+  EXPECT_EQ(List().at("killed").use, Use::kResumable);
+  EXPECT_EQ(List().at("killed").train_dir, folders_.path() + "/old_run");
+}
+
+TEST_F(StateFolderTest, APathThatIsTooLongForTheFileProvesNothing) {
+  const std::string train_dir =
+      std::string(200, 'a') + "/" + std::string(200, 'b') + "/" + std::string(200, 'c');
+  std::filesystem::create_directories(folders_.path() + "/" + train_dir);
+  OpenStore("killed", train_dir);
+  EXPECT_EQ(List().at("killed").use, Use::kResumable);
+  EXPECT_EQ(Clean(), std::vector<std::string>{});
+}
+
 TEST_F(StateFolderTest, CleanRemovesOnlyAbandonedAndNamedFiles) {
   const auto running = OpenStore("running", "a");
   OpenStore("killed", "b");
-  OpenStore("lost", "c");
-  std::filesystem::remove_all(folders_.path() + "/c");
-  EXPECT_EQ(Clean(), std::vector<std::string>{"lost"});
+  OpenStore("lost.aside", "c");
+  EXPECT_EQ(Clean(), std::vector<std::string>{"lost.aside"});
   EXPECT_EQ(Clean("running"), std::vector<std::string>{}) << "a file in use must not be removed";
   EXPECT_EQ(List().size(), 2u);
   EXPECT_EQ(Clean("killed"), std::vector<std::string>{"killed"});
