@@ -70,6 +70,34 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
+// Where train_config.bias_grad_multiplier looks for biases, as the legacy trainer does.
+constexpr char kBiases[] = "/biases";
+
+// Warns if bias_grad_multiplier has found no biases, or if nothing is left to train.
+void WarnOfNoEffect(const config::TrainConfig& train_config,
+                    const std::vector<VariableSpec>& variables) {
+  int trainable = 0;
+  int frozen = 0;
+  bool has_biases = false;
+  for (const VariableSpec& variable : variables) {
+    if (variable.kind != VariableKind::kTrainable) continue;
+    ++trainable;
+    frozen += variable.frozen ? 1 : 0;
+    has_biases |= absl::StrContains(variable.name, kBiases);
+  }
+  if (train_config.bias_grad_multiplier() != 0.0f && !has_biases) {
+    LOG(WARNING) << "train_config.bias_grad_multiplier has no effect: no trainable variable has \""
+                 << kBiases
+                 << "\" in its name; programs can declare a learning_rate_multiplier for their "
+                    "biases instead";
+  }
+  if (trainable > 0 && frozen == trainable) {
+    LOG(WARNING) << "nothing is left to train: all " << trainable
+                 << " trainable variables are frozen (train_config.freeze_variables, "
+                    "update_trainable_variables, or the program's own declaration)";
+  }
+}
+
 // Applies train_config to the variables and lays them out. `variables` has passed
 // VariableLayout::Create before, or is known to pass it.
 VariableLayout LayOut(const config::TrainConfig& train_config,
@@ -80,16 +108,16 @@ VariableLayout LayOut(const config::TrainConfig& train_config,
   for (VariableSpec& variable : variables) {
     if (variable.kind != VariableKind::kTrainable) continue;
     if (!train_config.add_regularization_loss()) variable.l2_weight = 0.0f;
-    if (train_config.bias_grad_multiplier() != 0.0f &&
-        absl::StrContains(variable.name, "/biases")) {
-      variable.learning_rate_multiplier = train_config.bias_grad_multiplier();
-    }
+    const bool scales =
+        train_config.bias_grad_multiplier() != 0.0f && absl::StrContains(variable.name, kBiases);
+    variable.gradient_multiplier = scales ? train_config.bias_grad_multiplier() : 1.0f;
     const bool excluded = !update.empty() && !update.Match(variable.name);
     const bool frozen = freeze.Match(variable.name);
     variable.frozen = variable.frozen || excluded || frozen;
   }
   update.WarnUnused();
   freeze.WarnUnused();
+  WarnOfNoEffect(train_config, variables);
   absl::StatusOr<VariableLayout> layout = VariableLayout::Create(std::move(variables));
   CHECK(layout.ok()) << layout.status();
   return *std::move(layout);

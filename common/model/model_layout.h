@@ -19,8 +19,9 @@ int NumClasses(const config::DetectionModel& model);
 
 // Returns the network's variables after applying train_config, as the legacy trainer does:
 // - If add_regularization_loss is false, no variable has an L2 weight.
-// - If bias_grad_multiplier is not 0, it is the learning_rate_multiplier of the trainable variables
-//   whose names contain `/biases`.
+// - If bias_grad_multiplier is not 0, it is the gradient_multiplier of the trainable variables
+// whose
+//   names contain `/biases`.
 // - If update_trainable_variables is not empty, trainable variables that match none of its patterns
 //   are frozen.
 // - Trainable variables that match a pattern of freeze_variables are frozen.
@@ -28,7 +29,8 @@ int NumClasses(const config::DetectionModel& model);
 // The patterns are ECMAScript regular expressions. Like Python's re.match, they match at the start
 // of a name and need not reach its end. They never apply to moving statistics, which only a frozen
 // batch norm freezes. A warning is logged for each pattern that matches no trainable variable; it
-// says so if the pattern would match further on in a name.
+// says so if the pattern would match further on in a name. Warnings are also logged if there are no
+// biases for bias_grad_multiplier, and if all trainable variables are frozen.
 VariableLayout BuildVariableLayout(const config::TrainEvalPipelineConfig& config);
 
 // The same for an external model: returns the variables that a clone has declared after applying

@@ -19,6 +19,34 @@ std::string Describe(const ps::VariableEntry& variable) {
          (variable.moving_statistic() ? " (moving statistic)" : "");
 }
 
+float MultiplierOf(const ps::VariableEntry& variable) {
+  return variable.has_learning_rate_multiplier() ? variable.learning_rate_multiplier() : 1.0f;
+}
+
+// Returns "" if the two have the same attributes, else the first attribute that differs.
+std::string DescribeAttributeDifference(const ps::VariableEntry& server,
+                                        const ps::VariableEntry& worker) {
+  const auto differ = [](absl::string_view attribute, auto there, auto here) {
+    return absl::StrFormat("has %s %s at the server and %s at the clone", attribute, there, here);
+  };
+  const auto text = [](float value) { return absl::StrFormat("%.9g", value); };
+  if (server.frozen() != worker.frozen()) {
+    return differ("frozen", server.frozen() ? "true" : "false", worker.frozen() ? "true" : "false");
+  }
+  if (server.l2_weight() != worker.l2_weight()) {
+    return differ("l2_weight", text(server.l2_weight()), text(worker.l2_weight()));
+  }
+  if (MultiplierOf(server) != MultiplierOf(worker)) {
+    return differ("learning_rate_multiplier", text(MultiplierOf(server)),
+                  text(MultiplierOf(worker)));
+  }
+  if (server.moving_average_decay() != worker.moving_average_decay()) {
+    return differ("moving_average_decay", text(server.moving_average_decay()),
+                  text(worker.moving_average_decay()));
+  }
+  return "";
+}
+
 absl::Status CheckSizes(const google::protobuf::RepeatedPtrField<ps::VariableEntry>& entries) {
   if (entries.empty()) return absl::InvalidArgumentError("the model has no variables");
   int64_t bytes = 0;
@@ -60,6 +88,9 @@ std::vector<ps::VariableEntry> VariableEntries(const VariableLayout& layout) {
     entry.mutable_shape()->Assign(variable.shape.begin(), variable.shape.end());
     entry.set_moving_statistic(variable.kind == VariableKind::kMovingStatistic);
     entry.set_l2_weight(variable.l2_weight);
+    if (variable.gradient_multiplier != 1.0f) {
+      entry.set_gradient_multiplier(variable.gradient_multiplier);
+    }
     if (variable.learning_rate_multiplier != 1.0f) {
       entry.set_learning_rate_multiplier(variable.learning_rate_multiplier);
     }
@@ -81,9 +112,8 @@ absl::StatusOr<VariableLayout> LayoutOfEntries(
     variable.kind =
         entry.moving_statistic() ? VariableKind::kMovingStatistic : VariableKind::kTrainable;
     variable.l2_weight = entry.l2_weight();
-    if (entry.has_learning_rate_multiplier()) {
-      variable.learning_rate_multiplier = entry.learning_rate_multiplier();
-    }
+    variable.learning_rate_multiplier = MultiplierOf(entry);
+    if (entry.has_gradient_multiplier()) variable.gradient_multiplier = entry.gradient_multiplier();
     variable.frozen = entry.frozen();
     variable.moving_average_decay = entry.moving_average_decay();
     variables.push_back(std::move(variable));
@@ -102,6 +132,10 @@ absl::Status CheckAttributes(const VariableLayout& layout) {
   for (const VariableSpec& variable : layout.variables()) {
     if (!std::isfinite(variable.l2_weight) || variable.l2_weight < 0.0f) {
       return bad(variable, "l2_weight", variable.l2_weight, "a finite number of at least 0");
+    }
+    if (!std::isfinite(variable.gradient_multiplier) || variable.gradient_multiplier < 0.0f) {
+      return bad(variable, "gradient_multiplier", variable.gradient_multiplier,
+                 "a finite number of at least 0");
     }
     if (!std::isfinite(variable.learning_rate_multiplier) ||
         variable.learning_rate_multiplier < 0.0f) {
@@ -140,6 +174,19 @@ std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& ser
     }
   }
   return "";
+}
+
+std::string DescribeDeclarationDifference(const std::vector<ps::VariableEntry>& server,
+                                          const std::vector<ps::VariableEntry>& worker,
+                                          std::string* variable) {
+  std::string difference = DescribeVariableDifference(server, worker, variable);
+  for (size_t i = 0; i < server.size() && difference.empty(); ++i) {
+    difference = DescribeAttributeDifference(server[i], worker[i]);
+    if (difference.empty()) continue;
+    *variable = server[i].name();
+    difference = absl::StrCat(*variable, " ", difference);
+  }
+  return difference;
 }
 
 }  // namespace pushpull

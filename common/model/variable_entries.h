@@ -32,8 +32,8 @@ absl::StatusOr<VariableLayout> LayoutOfEntries(
     const google::protobuf::RepeatedPtrField<ps::VariableEntry>& entries);
 
 // Checks the attributes of declared variables, which may come from a clone or from a manifest.
-// INVALID_ARGUMENT: l2_weight or learning_rate_multiplier is negative or not finite, or
-// moving_average_decay is not in [0, 1].
+// INVALID_ARGUMENT: l2_weight or a multiplier is negative or not finite, or moving_average_decay is
+// not in [0, 1].
 absl::Status CheckAttributes(const VariableLayout& layout);
 
 // Returns "" if the two lists agree in name, shape and kind of all variables. Otherwise returns a
@@ -41,6 +41,12 @@ absl::Status CheckAttributes(const VariableLayout& layout);
 std::string DescribeVariableDifference(const std::vector<ps::VariableEntry>& server,
                                        const std::vector<ps::VariableEntry>& worker,
                                        std::string* variable);
+
+// The same for two lists of declared variables, which must also agree in l2_weight,
+// learning_rate_multiplier, frozen and moving_average_decay.
+std::string DescribeDeclarationDifference(const std::vector<ps::VariableEntry>& server,
+                                          const std::vector<ps::VariableEntry>& worker,
+                                          std::string* variable);
 
 }  // namespace pushpull
 

@@ -35,7 +35,8 @@ struct VariableSpec {
   VariableKind kind = VariableKind::kTrainable;
   Initializer initializer;
   float l2_weight = 0.0f;                 // adds l2_weight * w to the gradient
-  float learning_rate_multiplier = 1.0f;  // scales the gradient, as bias_grad_multiplier does
+  float gradient_multiplier = 1.0f;       // scales that gradient: train_config.bias_grad_multiplier
+  float learning_rate_multiplier = 1.0f;  // scales the learning rate, and AdamW's decay with it
   bool frozen = false;                    // keeps the value that training starts with
   float moving_average_decay = 0.0f;      // kMovingStatistic only
   bool operator==(const VariableSpec&) const = default;

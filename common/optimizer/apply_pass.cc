@@ -261,7 +261,7 @@ absl::StatusOr<std::vector<double>> ApplyPass::MeasureNorms(
         page_sums[s] = {static_cast<float>(sums.weights), static_cast<float>(sums.update)};
       } else {
         const double sum = SquaredNormRun(average, from.weights + segment.begin, variable.l2_weight,
-                                          variable.learning_rate_multiplier, segment.count);
+                                          variable.gradient_multiplier, segment.count);
         page_sums[s].update = std::nearbyint(sum / quantum) * quantum;
       }
     }

@@ -8,10 +8,11 @@
 //   g   = r_0 * g_0
 //   g   = fma(r_k, g_k, g)                      for k = 1, 2, ... in the order given (by replica)
 //   g   = fma(l2_weight, w, g)
-//   g   = g * learning_rate_multiplier
+//   g   = g * gradient_multiplier
 //   g   = g * clip
 //
-// and then by the optimizer's rule (rules/) and the EMA (optimizer.h). The clip factor is
+// and then by the optimizer's rule (rules/), whose learning rate the variable's
+// learning_rate_multiplier scales, and by the EMA (optimizer.h). The clip factor is
 //
 //   clip = float(clip_norm / norm) if norm > clip_norm, else 1
 //   norm = sqrt(the variable's entry of variable_squared_norms)          clipping per tensor

@@ -36,6 +36,7 @@ VariableLayout LayoutOfDifferences(const VariableLayout& layout) {
   std::vector<VariableSpec> variables = layout.variables();
   for (VariableSpec& variable : variables) {
     variable.l2_weight = 0.0f;
+    variable.gradient_multiplier = 1.0f;
     variable.learning_rate_multiplier = 1.0f;
     variable.moving_average_decay = 0.0f;
   }

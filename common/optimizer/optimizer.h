@@ -64,8 +64,8 @@ struct OptimizerSpec {
 bool HasLocalSteps(const config::TrainConfig& config);
 
 // Returns the layout with which the server applies the differences of local steps. L2 weights and
-// learning-rate multipliers have taken part in them already, so the first are 0 here and the second
-// 1; and a moving statistic becomes the mean of the clones' values (moving_average_decay is 0).
+// multipliers have taken part in them already, so the former are 0 here and the latter 1; and a
+// moving statistic becomes the mean of the clones' values (moving_average_decay is 0).
 VariableLayout LayoutOfDifferences(const VariableLayout& layout);
 
 // "ExponentialMovingAverage"

@@ -11,6 +11,9 @@ float Rounded(double value) { return static_cast<float>(value); }
 // Returns a number of the config as the double of the same value. The config stores floats.
 double Number(float value) { return value; }
 
+// Returns a rate of the rules in float, as the apply pass rounds it.
+float Scaled(const ReferenceStep& step, double rate) { return Rounded(rate) * step.multiplier; }
+
 OptimizerReference Momentum() {
   return {.name = "Momentum",
           .field = "momentum_optimizer",
@@ -20,7 +23,7 @@ OptimizerReference Momentum() {
           .in_float =
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 slots[0] = std::fma(slots[0], 0.9f, g);
-                return std::fma(-Rounded(step.rate), slots[0], w);
+                return std::fma(-Scaled(step, step.rate), slots[0], w);
               },
           .in_double =
               [](const ReferenceStep& step, double w, double g, double* slots) {
@@ -38,7 +41,7 @@ OptimizerReference Nesterov() {
           .in_float =
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 slots[0] = std::fma(slots[0], 0.9f, g);
-                return std::fma(-Rounded(step.rate), std::fma(slots[0], 0.9f, g), w);
+                return std::fma(-Scaled(step, step.rate), std::fma(slots[0], 0.9f, g), w);
               },
           .in_double =
               [](const ReferenceStep& step, double w, double g, double* slots) {
@@ -57,7 +60,7 @@ OptimizerReference RmsProp() {
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 slots[0] = std::fma(g * g - slots[0], Rounded(1 - Number(0.95f)), slots[0]);
                 slots[1] = std::fma(slots[1], 0.8f,
-                                    (g * Rounded(step.rate)) / std::sqrt(slots[0] + 0.01f));
+                                    (g * Scaled(step, step.rate)) / std::sqrt(slots[0] + 0.01f));
                 return w - slots[1];
               },
           .in_double =
@@ -85,7 +88,7 @@ OptimizerReference Adam() {
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 slots[0] = std::fma(g - slots[0], Rounded(1 - 0.9), slots[0]);
                 slots[1] = std::fma(g * g - slots[1], Rounded(1 - 0.999), slots[1]);
-                const float rate = Rounded(AdamRate(step.rate, step.t));
+                const float rate = Scaled(step, AdamRate(step.rate, step.t));
                 return w - (slots[0] * rate) / (std::sqrt(slots[1]) + 0.001f);
               },
           .in_double =
@@ -129,8 +132,9 @@ OptimizerReference AdamW() {
           .in_float =
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 MoveMoments(g, slots);
-                const float rate = Rounded(step.rate / (1 - std::pow(Number(kBeta1), step.t)));
-                const float decay = step.is_matrix ? Rounded(step.rate * Number(kDecay)) : 0.0f;
+                const float rate = Scaled(step, step.rate / (1 - std::pow(Number(kBeta1), step.t)));
+                const float decay =
+                    step.is_matrix ? Scaled(step, step.rate * Number(kDecay)) : 0.0f;
                 return std::fma(-decay, w, w) -
                        (slots[0] * rate) / (std::sqrt(slots[1] * RootScale(step.t)) + kEpsilon);
               },
@@ -150,7 +154,7 @@ OptimizerReference Adagrad() {
           .in_float =
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 slots[0] = std::fma(g, g, slots[0]);
-                return w - (g * Rounded(step.rate)) / std::sqrt(slots[0]);
+                return w - (g * Scaled(step, step.rate)) / std::sqrt(slots[0]);
               },
           .in_double =
               [](const ReferenceStep& step, double w, double g, double* slots) {
@@ -176,7 +180,7 @@ OptimizerReference Lamb() {
                 const float u = std::fma(
                     step.is_matrix ? kDecay : 0.0f, w,
                     (slots[0] * scale) / (std::sqrt(slots[1] * RootScale(step.t)) + kEpsilon));
-                return std::fma(-Rounded(step.rate * step.ratio), u, w);
+                return std::fma(-Scaled(step, step.rate * step.ratio), u, w);
               },
           .in_double =
               [](const ReferenceStep& step, double w, double g, double* slots) {
@@ -192,7 +196,7 @@ OptimizerReference Sgd() {
           .slots = {},
           .first_slot_initial_value = 0,
           .in_float = [](const ReferenceStep& step, float w, float g,
-                         float*) { return std::fma(-Rounded(step.rate), g, w); },
+                         float*) { return std::fma(-Scaled(step, step.rate), g, w); },
           .in_double = [](const ReferenceStep& step, double w, double g,
                           double*) { return w - step.rate * g; },
           .outer = true};
@@ -212,10 +216,10 @@ OptimizerReference DelayedNesterov() {
               [](const ReferenceStep& step, float w, float g, float* slots) {
                 const float part = g * kThird;
                 slots[1] = slots[1] + part;
-                if (!EndsPeriod(step)) return std::fma(-Rounded(step.rate), part, w);
+                if (!EndsPeriod(step)) return std::fma(-Scaled(step, step.rate), part, w);
                 slots[0] = std::fma(slots[0], 0.9f, slots[1]);
                 slots[1] = 0.0f;
-                return std::fma(-Rounded(step.rate), std::fma(slots[0], 0.9f, part), w);
+                return std::fma(-Scaled(step, step.rate), std::fma(slots[0], 0.9f, part), w);
               },
           // The paper's form: every step applies its part, and the last one the momentum besides.
           .in_double =

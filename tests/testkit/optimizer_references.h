@@ -12,6 +12,7 @@ namespace pushpull {
 struct ReferenceStep {
   double t = 1;
   double rate = 0;
+  float multiplier = 1;   // of the rate, in in_float; the rate of in_double is already multiplied
   bool is_matrix = true;  // the variable has at least two dimensions
   double ratio = 1;       // ||w|| / ||u|| of the variable, for rules that need norms
 };

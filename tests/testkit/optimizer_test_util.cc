@@ -29,7 +29,7 @@ std::vector<VariableSpec> Variables() {
   variables.push_back(MakeVariable("conv/weights", {3, 3, 5, 7}));
   variables.back().l2_weight = 0.04f;
   variables.push_back(MakeVariable("conv/biases", {7}));
-  variables.back().learning_rate_multiplier = 2.0f;
+  variables.back().gradient_multiplier = 2.0f;
   variables.push_back(MakeVariable("bn/gamma", {33}));
   variables.push_back(MakeVariable("bn/moving_mean", {33}));
   variables.back().kind = VariableKind::kMovingStatistic;
@@ -42,6 +42,7 @@ std::vector<VariableSpec> Variables() {
   variables.back().frozen = true;
   variables.push_back(MakeVariable("dense/weights", {97, 103}));
   variables.back().l2_weight = 0.001f;
+  variables.back().gradient_multiplier = 1.3f;
   variables.back().learning_rate_multiplier = 0.7f;
   variables.push_back(MakeVariable("scalar", {}));
   return variables;
@@ -55,6 +56,7 @@ std::shared_ptr<float> Aligned(int64_t elements) {
 ReferenceStep StepOf(const OptimizerSpec& optimizer, uint64_t step, const VariableSpec& variable) {
   return {.t = static_cast<double>(step),
           .rate = optimizer.learning_rate.At(step - 1),
+          .multiplier = variable.learning_rate_multiplier,
           .is_matrix = variable.shape.size() >= 2};
 }
 
@@ -256,7 +258,7 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
         continue;
       }
       g = std::fma(variable.l2_weight, w, g);
-      g = g * variable.learning_rate_multiplier;
+      g = g * variable.gradient_multiplier;
       g = g * clip;
       float slots[kMaxSlots] = {};
       for (int s = 0; s < optimizer.num_slots(); ++s) slots[s] = from.slots[s][i];
@@ -297,7 +299,7 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
       }
       if (!OptimizerSpec::Updates(variable)) continue;
       mean[i] += variable.l2_weight * state->weights[i];
-      mean[i] *= variable.learning_rate_multiplier;
+      mean[i] *= variable.gradient_multiplier;
       squared[v] += mean[i] * mean[i];
     }
   }
@@ -310,6 +312,7 @@ void DoubleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
         std::sqrt(optimizer.clipping == ClippingKind::kGlobal ? global : squared[v]);
     const bool clips = optimizer.clipping != ClippingKind::kNone && norm > optimizer.clip_norm;
     ReferenceStep now = StepOf(optimizer, step, variable);
+    now.rate *= variable.learning_rate_multiplier;
     if (reference.update != nullptr && OptimizerSpec::Updates(variable) && now.is_matrix) {
       double weights = 0;
       double update = 0;

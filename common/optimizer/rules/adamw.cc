@@ -38,7 +38,9 @@ struct AdamWStep {
 
   AdamWStep ForRun(const UpdateRun& run) const {
     AdamWStep step = *this;
-    if (!decays_all && run.variable->shape.size() < 2) step.decay = Broadcast(0.0f);
+    const bool decays = decays_all || run.variable->shape.size() >= 2;
+    step.decay =
+        decays ? decay * Broadcast(run.variable->learning_rate_multiplier) : Broadcast(0.0f);
     return step;
   }
 

@@ -4,18 +4,19 @@
 //
 //   struct MomentumStep {
 //     static constexpr int kSlots = 1;
-//     Lanes momentum, rate;
+//     Lanes momentum, rate;                    // rate: the factor of the whole update, or part of it
 //     Lanes operator()(Lanes w, Lanes g, Lanes* slots) const;     // changes the slots, returns w'
 //   };
 //
-// A struct whose constants differ from variable to variable has a method besides:
+// The variable's learning_rate_multiplier scales `rate`, so every struct has that member. A struct
+// with other constants that differ from variable to variable has a method besides:
 //
 //     Step ForRun(const UpdateRun& run) const;
 //
 // The compiler makes one loop of it, with and without EMA, that loads and stores each element once.
 // A step is bound by memory, not by arithmetic.
 //
-//   gradient   g  = fma(l2_weight, w, averaged gradient) * multiplier * clip      left to right
+//   gradient   g  = fma(l2_weight, w, averaged gradient) * gradient_multiplier * clip   left to right
 //   EMA        e' = fma(w' - e, one_minus_ema_decay, e)
 // clang-format on
 #if defined(PUSHPULL_COMMON_OPTIMIZER_RULES_ELEMENTWISE_UPDATE_H_) == defined(HWY_TARGET_TOGGLE)
@@ -40,7 +41,7 @@ namespace HWY_NAMESPACE {
 struct GradientScale {
   explicit GradientScale(const UpdateRun& run)
       : l2(Broadcast(run.variable->l2_weight)),
-        multiplier(Broadcast(run.variable->learning_rate_multiplier)),
+        multiplier(Broadcast(run.variable->gradient_multiplier)),
         clip(Broadcast(run.clip)) {}
   HWY_INLINE Lanes Apply(Lanes average, Lanes w) const {
     return Fma(l2, w, average) * multiplier * clip;
@@ -64,11 +65,10 @@ class ElementwiseUpdate : public StepUpdate {
 
  protected:
   Step StepFor(const UpdateRun& run) const {
-    if constexpr (requires { step_.ForRun(run); }) {
-      return step_.ForRun(run);
-    } else {
-      return step_;
-    }
+    Step step = step_;
+    if constexpr (requires { step_.ForRun(run); }) step = step_.ForRun(run);
+    step.rate = step.rate * Broadcast(run.variable->learning_rate_multiplier);
+    return step;
   }
 
  private:

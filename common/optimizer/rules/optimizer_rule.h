@@ -4,8 +4,8 @@
 //
 // In the formulas of these files, x' is the new value of x; w is the weight; g is the gradient
 // after averaging, L2, multiplier and clipping (apply_pass.h); t is the version being made, counted
-// from 1; lr is the learning rate after t - 1 updates. All state is float32. The code beside a
-// formula gives its rounding.
+// from 1; lr is the learning rate after t - 1 updates, times the variable's
+// learning_rate_multiplier. All state is float32. The code beside a formula gives its rounding.
 #ifndef PUSHPULL_COMMON_OPTIMIZER_RULES_OPTIMIZER_RULE_H_
 #define PUSHPULL_COMMON_OPTIMIZER_RULES_OPTIMIZER_RULE_H_
 

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 // Collects the warnings that are logged while it lives.
@@ -74,10 +75,11 @@ TEST(BuildVariableLayoutTest, BiasMultiplierReachesBiasesOnly) {
   const VariableLayout layout = BuildVariableLayout(MakeConfig("bias_grad_multiplier: 2"));
   int scaled = 0;
   for (const VariableSpec& variable : layout.variables()) {
-    if (variable.learning_rate_multiplier != 1.0f) ++scaled;
+    if (variable.gradient_multiplier != 1.0f) ++scaled;
+    EXPECT_EQ(variable.learning_rate_multiplier, 1.0f) << variable.name;
   }
   EXPECT_EQ(scaled, 1);
-  EXPECT_EQ(Get(layout, "MobilenetV2/Logits/Conv2d_1c_1x1/biases").learning_rate_multiplier, 2.0f);
+  EXPECT_EQ(Get(layout, "MobilenetV2/Logits/Conv2d_1c_1x1/biases").gradient_multiplier, 2.0f);
 }
 
 TEST(BuildVariableLayoutTest, FreezePatternsMatchFromTheStartOfTheName) {
@@ -107,8 +109,10 @@ TEST(BuildVariableLayoutTest, APatternThatOccursOnlyWithinNamesIsNamedWithAWayOu
                           "variable at the start of its name, but occurs within " +
                           name),
                 HasSubstr("write \".*expanded_conv\" to match there too")),
-          HasSubstr("train_config.freeze_variables[2] \"ResNet\" matches no trainable variable")));
-  EXPECT_THAT(sink.warnings().back(), Not(HasSubstr("occurs within")));
+          AllOf(HasSubstr(
+                    "train_config.freeze_variables[2] \"ResNet\" matches no trainable variable"),
+                Not(HasSubstr("occurs within"))),
+          HasSubstr("nothing is left to train")));
 }
 
 TEST(BuildVariableLayoutTest, UpdateListFreezesTheRestAndFreezeListWins) {
@@ -159,9 +163,43 @@ TEST(BuildExternalLayoutTest, AppliesTrainConfigToDeclaredVariables) {
   EXPECT_EQ(Get(changed, "encoder/weight").l2_weight, 0.0f);
   EXPECT_TRUE(Get(changed, "encoder/weight").frozen);
   EXPECT_FALSE(Get(changed, "encoder/running_mean").frozen) << "patterns are for trainable ones";
-  EXPECT_EQ(Get(changed, "decoder/biases").learning_rate_multiplier, 2.0f);
+  EXPECT_EQ(Get(changed, "decoder/biases").gradient_multiplier, 2.0f);
+  EXPECT_EQ(Get(changed, "encoder/weight").learning_rate_multiplier, 0.1f);
   EXPECT_FALSE(Get(changed, "decoder/biases").frozen);
   EXPECT_TRUE(Get(changed, "decoder/embedding").frozen);
+}
+
+TEST(BuildExternalLayoutTest, WarnsOfABiasMultiplierThatFindsNoBiases) {
+  std::vector<VariableSpec> variables(1);
+  variables[0].name = "layer.bias";
+  const auto warnings = [&](const std::string& train_config) {
+    const WarningSink sink;
+    BuildExternalLayout(MakeConfig(train_config).train_config(),
+                        *VariableLayout::Create(variables));
+    return sink.warnings();
+  };
+  EXPECT_THAT(warnings("bias_grad_multiplier: 2"),
+              ElementsAre(HasSubstr("train_config.bias_grad_multiplier has no effect")));
+  EXPECT_THAT(warnings(""), IsEmpty());
+  variables[0].name = "layer/biases";
+  EXPECT_THAT(warnings("bias_grad_multiplier: 2"), IsEmpty());
+}
+
+TEST(BuildExternalLayoutTest, WarnsIfNothingIsLeftToTrain) {
+  std::vector<VariableSpec> variables(2);
+  variables[0].name = "a";
+  variables[0].frozen = true;
+  variables[1].name = "b";
+  const WarningSink sink;
+  const auto build = [&](const std::string& train_config) {
+    BuildExternalLayout(MakeConfig(train_config).train_config(),
+                        *VariableLayout::Create(variables));
+  };
+  build("freeze_variables: 'a'");
+  EXPECT_THAT(sink.warnings(), IsEmpty());
+  build("freeze_variables: '.*'");
+  EXPECT_THAT(sink.warnings(),
+              ElementsAre(HasSubstr("nothing is left to train: all 2 trainable variables")));
 }
 
 }  // namespace

@@ -53,6 +53,39 @@ TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
             std::pair(std::string("variable 1 is b at the clone, the server has only 1"), b.name));
 }
 
+// Returns the same for two declarations.
+std::pair<std::string, std::string> DeclarationDifference(const std::vector<VariableSpec>& server,
+                                                          const std::vector<VariableSpec>& worker) {
+  std::string variable;
+  std::string text = DescribeDeclarationDifference(Entries(server), Entries(worker), &variable);
+  return {std::move(text), std::move(variable)};
+}
+
+TEST(DeclarationDifferenceTest, NamesTheFirstAttributeThatDiffers) {
+  const VariableSpec a = Variable("a", 3);
+  const auto changed = [&](float VariableSpec::*attribute, float value) {
+    VariableSpec b = Variable("b", 4);
+    b.*attribute = value;
+    return DeclarationDifference({a, Variable("b", 4)}, {a, b});
+  };
+  EXPECT_EQ(DeclarationDifference({a}, {a}).first, "");
+  EXPECT_EQ(
+      changed(&VariableSpec::l2_weight, 0.0001f),
+      std::pair(std::string("b has l2_weight 0 at the server and 9.99999975e-05 at the clone"),
+                std::string("b")));
+  EXPECT_EQ(changed(&VariableSpec::learning_rate_multiplier, 0.5f).first,
+            "b has learning_rate_multiplier 1 at the server and 0.5 at the clone");
+  EXPECT_EQ(changed(&VariableSpec::moving_average_decay, 0.75f).first,
+            "b has moving_average_decay 0 at the server and 0.75 at the clone");
+  EXPECT_EQ(changed(&VariableSpec::gradient_multiplier, 2.0f).first, "") << "the server's own";
+  VariableSpec frozen = a;
+  frozen.frozen = true;
+  EXPECT_EQ(DeclarationDifference({frozen}, {a}).first,
+            "a has frozen true at the server and false at the clone");
+  EXPECT_EQ(DeclarationDifference({a}, {Variable("a", 4)}).first,
+            "a is [3] at the server and [4] at the clone");
+}
+
 using EntryList = google::protobuf::RepeatedPtrField<ps::VariableEntry>;
 
 EntryList ListOf(const VariableLayout& layout) {
@@ -67,6 +100,7 @@ TEST(LayoutOfEntriesTest, KeepsAllAttributes) {
   variables[0].l2_weight = 0.1f;
   variables[0].learning_rate_multiplier = 0.0f;
   variables[0].frozen = true;
+  variables[0].gradient_multiplier = 3.0f;
   variables[1].kind = VariableKind::kMovingStatistic;
   variables[1].moving_average_decay = 0.997f;
   const VariableLayout layout = *VariableLayout::Create(variables);
@@ -76,6 +110,7 @@ TEST(LayoutOfEntriesTest, KeepsAllAttributes) {
   for (int64_t i = 0; i < 2; ++i) {
     EXPECT_EQ(back->variables()[i].l2_weight, variables[i].l2_weight);
     EXPECT_EQ(back->variables()[i].learning_rate_multiplier, variables[i].learning_rate_multiplier);
+    EXPECT_EQ(back->variables()[i].gradient_multiplier, variables[i].gradient_multiplier);
     EXPECT_EQ(back->variables()[i].frozen, variables[i].frozen);
     EXPECT_EQ(back->variables()[i].moving_average_decay, variables[i].moving_average_decay);
   }
@@ -113,6 +148,8 @@ TEST(LayoutOfEntriesTest, NamesTheVariableThatCannotBeDeclared) {
         entry->set_learning_rate_multiplier(std::numeric_limits<float>::infinity());
       },
       "variable b has learning_rate_multiplier inf");
+  ExpectRefusal([](auto* entry) { entry->set_gradient_multiplier(-2.0f); },
+                "variable b has gradient_multiplier -2");
   ExpectRefusal([](auto* entry) { entry->set_moving_average_decay(1.5f); },
                 "variable b has moving_average_decay 1.5");
   EXPECT_TRUE(absl::IsInvalidArgument(LayoutOfEntries({}).status())) << "no variables";

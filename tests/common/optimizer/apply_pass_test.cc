@@ -369,7 +369,27 @@ TEST(ApplyPassTest, AMovingStatisticWithoutDecayBecomesTheMean) {
   EXPECT_EQ(got[got.size() - layout.total_elements() + at], 1e-12f);
 }
 
-TEST(ApplyPassTest, NormsIncludeL2AndTheLearningRateMultiplier) {
+TEST_P(EachOptimizer, TheLearningRateMultiplierScalesTheUpdate) {
+  const OptimizerSpec optimizer = Make();
+  const auto weights_after = [&](float multiplier) {
+    VariableSpec variable = MakeVariable("dense/weights", {30, 41});
+    variable.l2_weight = 0.01f;
+    variable.learning_rate_multiplier = multiplier;
+    const VariableLayout layout = *VariableLayout::Create({variable});
+    std::vector<float> all = RunSteps(layout, optimizer, RandomSteps(layout, 1, {1}), {});
+    all.resize(layout.num_elements(0));
+    return all;
+  };
+  const std::vector<float> none = weights_after(0.0f);
+  const std::vector<float> whole = weights_after(1.0f);
+  const std::vector<float> tenth = weights_after(0.1f);
+  for (size_t i = 0; i < none.size(); ++i) {
+    EXPECT_NE(whole[i], none[i]) << i;
+    EXPECT_NEAR(tenth[i] - none[i], 0.1 * (whole[i] - none[i]), 1e-6) << i;
+  }
+}
+
+TEST(ApplyPassTest, NormsIncludeL2AndTheGradientMultiplier) {
   const VariableLayout layout = MakeLayout();
   const OptimizerSpec optimizer = MakeAdam("gradient_clipping_by_norm: 3");
   const Sharding sharding(layout.total_elements(), 1);
@@ -387,7 +407,7 @@ TEST(ApplyPassTest, NormsIncludeL2AndTheLearningRateMultiplier) {
     for (int64_t i = layout.offset(v); i < layout.offset(v) + layout.num_elements(v); ++i) {
       const double g = (0.25 * gradients[0].values[i] + 0.75 * gradients[1].values[i] +
                         variable.l2_weight * state.view().weights[i]) *
-                       variable.learning_rate_multiplier;
+                       variable.gradient_multiplier;
       if (OptimizerSpec::Updates(variable)) expected += g * g;
     }
     EXPECT_NEAR((*norms)[v], expected, 1e-6 * expected) << variable.name;

@@ -170,6 +170,7 @@ TEST(OptimizerTest, DifferencesAreAppliedWithoutWhatClonesHaveApplied) {
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
     const VariableSpec& variable = differences.variables()[i];
     EXPECT_EQ(variable.l2_weight, 0.0f) << variable.name;
+    EXPECT_EQ(variable.gradient_multiplier, 1.0f) << variable.name;
     EXPECT_EQ(variable.learning_rate_multiplier, 1.0f) << variable.name;
     EXPECT_EQ(variable.moving_average_decay, 0.0f) << variable.name;
     EXPECT_EQ(variable.frozen, layout.variables()[i].frozen) << variable.name;
