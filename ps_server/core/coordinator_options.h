@@ -30,6 +30,9 @@ struct CoordinatorOptions {
   bool shares_by_speed = false;  // sync: train_config.replica_shares is BY_SPEED
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
+  // External model: the variables as they were declared, before train_config was applied. Clones
+  // must announce the same attributes. Empty for other models, whose attributes clones do not set.
+  std::vector<ps::VariableEntry> declared;
 
   // The user wants to go back to a checkpoint: until the job serves for the first time, recovery
   // ignores the versions in the shards' memory.

@@ -115,6 +115,7 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
                      absl::StrFormat("%s has another model than the server: %s", who,
                                      difference.empty() ? "the signatures differ" : difference));
   }
+  PP_RETURN_IF_ERROR(CheckDeclared(request, who));
   PP_RETURN_IF_ERROR(CheckImages(request, who));
   PP_RETURN_IF_ERROR(CheckReplicas(request, who));
   PP_RETURN_IF_ERROR(CheckProcess(request, who));
@@ -124,6 +125,24 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   }
   SetNumReplicas(request.num_replicas());
   return absl::OkStatus();
+}
+
+absl::Status Membership::CheckDeclared(const ps::RegisterRequest& request,
+                                       const std::string& who) const {
+  if (options_.declared.empty()) return absl::OkStatus();
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
+  const std::string difference = DescribeDeclarationDifference(
+      options_.declared, {request.variables().begin(), request.variables().end()},
+      detail.mutable_variable());
+  if (difference.empty()) return absl::OkStatus();
+  return MakeError(
+      detail, absl::StrFormat(
+                  "%s declares a variable in another way than this run has it: %s. A run keeps "
+                  "what its first clone has declared: go back to that, or begin a new train_dir "
+                  "with the present weights as initial values. To freeze variables for a while, "
+                  "leave their declaration and use train_config.freeze_variables",
+                  who, difference));
 }
 
 absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request,

@@ -115,6 +115,8 @@ class Membership {
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:
+  // External model: the clone's variables have the attributes with which they were declared.
+  absl::Status CheckDeclared(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who) const;
   void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;

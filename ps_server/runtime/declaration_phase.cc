@@ -42,7 +42,8 @@ ps::JobReply MakeJobReply(const DeclarationPhaseOptions& options, const RunFiles
   reply.set_seed(train.seed());
   reply.set_num_steps(train.num_steps());
   reply.set_tasks(options.tasks);
-  google::protobuf::TextFormat::PrintToString(options.config, reply.mutable_pipeline_config());
+  google::protobuf::TextFormat::PrintToString(ConfigInMode(options.config, options.sync),
+                                              reply.mutable_pipeline_config());
   reply.set_awaits_variables(true);
   return reply;
 }

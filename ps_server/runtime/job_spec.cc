@@ -21,8 +21,9 @@ namespace {
 
 constexpr char kReservedName[] = "__metadata__";  // of safetensors files
 
-JobSpec JobOf(const config::TrainEvalPipelineConfig& config, bool sync, int tasks,
+JobSpec JobOf(const config::TrainEvalPipelineConfig& given, bool sync, int tasks,
               VariableLayout layout) {
+  const config::TrainEvalPipelineConfig config = ConfigInMode(given, sync);
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);
   const config::TrainConfig& train = config.train_config();
@@ -59,6 +60,12 @@ absl::Status CheckVariableNames(const VariableLayout& layout, const OptimizerSpe
   if (!layout.Find(kReservedName).has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a variable is named ", kReservedName, ", which checkpoints use; rename it"));
+}
+
+config::TrainEvalPipelineConfig ConfigInMode(config::TrainEvalPipelineConfig config, bool sync) {
+  config::TrainConfig* const train = config.mutable_train_config();
+  if (train->sync_replicas() != sync) train->set_sync_replicas(sync);
+  return config;
 }
 
 JobSpec JobSpec::Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks) {
@@ -104,6 +111,7 @@ CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {
   options.limits = limits;
   options.layout_signature = layout.signature();
   options.variables = VariableEntries(layout);
+  if (declared.has_value()) options.declared = VariableEntries(*declared);
   options.step_deadline = absl::Seconds(train.step_deadline_secs());
   options.min_contributors = train.min_contributors();
   options.max_staleness = train.max_staleness();

@@ -21,8 +21,8 @@
 namespace pushpull {
 
 struct JobSpec {
-  // `config` is valid, and its model is not external. `sync` overrides its sync_replicas. tasks: ps
-  // tasks of the job.
+  // `config` is valid, and its model is not external. `sync` replaces its sync_replicas, as
+  // ConfigInMode does. tasks: ps tasks of the job.
   static JobSpec Create(const config::TrainEvalPipelineConfig& config, bool sync, int tasks);
   // The same for an external model, whose variables a clone has declared. Returns the errors of
   // CheckVariableNames.
@@ -61,6 +61,10 @@ struct JobSpec {
   // lease and from_checkpoint.
   CoordinatorOptions MakeCoordinatorOptions() const;
 };
+
+// Returns `config` with sync_replicas: `sync`, so that all who read it later know the mode that
+// runs.
+config::TrainEvalPipelineConfig ConfigInMode(config::TrainEvalPipelineConfig config, bool sync);
 
 // INVALID_ARGUMENT: a variable has a name that checkpoints use for a slot or the EMA of another
 // variable, or for something else.

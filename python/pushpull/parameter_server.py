@@ -45,7 +45,7 @@ class Variable:
     shape: tuple[int, ...]
     moving_statistic: bool = False  # has no gradient; clones push a statistic of the batch
     weight_decay: float = 0.0  # weight_decay * w is added to the gradient
-    learning_rate_multiplier: float = 1.0  # scales the gradient
+    learning_rate_multiplier: float = 1.0  # scales the learning rate
     frozen: bool = False  # keeps its initial value
     moving_average_decay: float = 0.0  # statistics: v += (1 - decay) * (s - v) with the clones' mean s
 
@@ -272,7 +272,7 @@ class ParameterServer:
         When it returns, an earlier connection of this clone in this process has ended: its calls raise Error.
 
         Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
-        difference, if the job has other variables.
+        difference, if the job has other variables, or has the same ones with other options or frozen ones.
         """
         num_samples = operator.index(num_samples)
         if len(variables) != len(values):

@@ -6,12 +6,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/wire/protocol_version.h"
 #include "tests/ps_server/core/coordinator_driver.h"
 #include "tests/ps_server/core/part_driver.h"
 
 namespace pushpull {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -220,7 +222,7 @@ TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
   EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("announces 4 clones"));
   EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("this job has 3"));
   request = RegisterRequest(0, "");
-  request.set_protocol_version(9);
+  request.set_protocol_version(kProtocolVersion + 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(Register(request).status()));
   request = RegisterRequest(0, "");
   request.set_layout_signature("other");
@@ -236,6 +238,24 @@ TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
   EXPECT_THAT(std::string(Register(0, "two:1").status().message()), HasSubstr("one:1"));
   Pass(absl::Seconds(10));
   EXPECT_TRUE(Register(0, "two:1").ok());
+}
+
+TEST_F(MembershipTest, ClonesOfAnExternalModelDeclareTheSameAttributes) {
+  options_.declared = options_.variables;
+  options_.declared[0].set_l2_weight(0.5f);
+  options_.variables[0].set_l2_weight(0.0f);  // add_regularization_loss: false
+  Start();
+  ps::RegisterRequest request = RegisterRequest(0, "");
+  *request.add_variables() = options_.declared[0];
+  request.mutable_variables(0)->set_frozen(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(KindOf(status), ps::ErrorDetail::LAYOUT_MISMATCH);
+  EXPECT_EQ(GetErrorDetail(status).variable(), "conv/weights");
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("conv/weights has frozen false at the server and true at the clone"),
+                    HasSubstr("train_config.freeze_variables")));
+  request.mutable_variables(0)->set_frozen(false);
+  EXPECT_TRUE(Register(request).ok());
 }
 
 TEST_F(MembershipTest, EveryGrantIsGreaterThanAllBeforeIt) {

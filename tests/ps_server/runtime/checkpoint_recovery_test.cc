@@ -466,5 +466,16 @@ TEST(CheckpointRecoveryTest, ARealModelStartsFromItsInitializers) {
   EXPECT_EQ(*config, server.job().config_text);
 }
 
+TEST(CheckpointRecoveryTest, TheConfigSaysTheModeThatRuns) {
+  for (const bool sync : {true, false}) {
+    TestServerOptions options;
+    options.sync = sync;
+    TestFolder folder;
+    const TestServer server(folder, options);
+    EXPECT_EQ(server.job().config.train_config().sync_replicas(), sync);
+    EXPECT_EQ(absl::StrContains(server.job().config_text, "sync_replicas: true"), sync);
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -207,6 +207,40 @@ TEST_F(ExternalModelTest, ALaterProgramNeedsTheSameVariables) {
   EXPECT_THAT(pushpull_clone_error(other.get()), HasSubstr("toy/dense/biases is [70]"));
 }
 
+// An attribute that a program changes would have no effect, since the server has its own.
+TEST_F(ExternalModelTest, ARestartedJobNeedsTheSameAttributes) {
+  program_.variables[0].frozen = 1;
+  ExternalServer server(folder_.path());
+  server.Start();
+  const PushpullCloneOptions options = OptionsOf(server, 0, 1);
+  {
+    const ClonePtr clone(pushpull_clone_new(&options));
+    ASSERT_EQ(pushpull_clone_connect(clone.get()), PUSHPULL_OK);
+    ASSERT_EQ(Start(clone.get()), PUSHPULL_OK) << pushpull_clone_error(clone.get());
+  }
+  server.Kill();
+  server.Start();
+  const PushpullCloneOptions again = OptionsOf(server, 0, 1, 2);
+  const auto start = [&](auto change, auto undo) {
+    change();
+    const ClonePtr clone(pushpull_clone_new(&again));
+    EXPECT_EQ(pushpull_clone_connect(clone.get()), PUSHPULL_OK);
+    const int code = Start(clone.get());
+    undo();
+    return std::pair<int, std::string>(code, pushpull_clone_error(clone.get()));
+  };
+  PushpullVariable& frozen = program_.variables[0];
+  const auto thawed = start([&] { frozen.frozen = 0; }, [&] { frozen.frozen = 1; });
+  EXPECT_EQ(thawed.first, PUSHPULL_FAILED_PRECONDITION);
+  EXPECT_THAT(thawed.second, HasSubstr("toy/conv/weights has frozen true at the server and false"));
+  PushpullVariable& last = program_.variables[3];
+  const auto slower = start([&] { last.learning_rate_multiplier = 0.5f; },
+                            [&] { last.learning_rate_multiplier = 1; });
+  EXPECT_EQ(slower.first, PUSHPULL_FAILED_PRECONDITION);
+  EXPECT_THAT(slower.second, HasSubstr("toy/dense/biases has learning_rate_multiplier 1 at the"));
+  EXPECT_EQ(start([] {}, [] {}).first, PUSHPULL_OK);
+}
+
 // The clone is freed in the middle of a batch, and the server is killed, now one, now the other.
 TEST_F(ExternalModelTest, KilledProgramsAndServersChangeNothing) {
   const std::vector<float> expected = Expected(1);
