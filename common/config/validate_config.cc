@@ -28,6 +28,12 @@ constexpr int kMaxPatternBytes = 1000;
 void CheckPatterns(const google::protobuf::RepeatedPtrField<std::string>& patterns,
                    absl::string_view field, FieldChecker* checker) {
   for (int i = 0; i < patterns.size(); ++i) {
+    if (patterns[i].empty()) {
+      checker->Add(absl::StrCat(field, "[", i, "]"), "a regular expression", "\"\"",
+                   "an empty one matches every name; TensorFlow's legacy trainer ignores it, so "
+                   "remove it, or write \".*\" for all variables");
+      continue;
+    }
     // std::regex recurses once per bracket, so a long pattern could overflow the stack.
     if (patterns[i].size() > kMaxPatternBytes) {
       checker->Add(absl::StrCat(field, "[", i, "]"),

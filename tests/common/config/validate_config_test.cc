@@ -197,6 +197,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_config.save_checkpoints_secs"},
         BadPatch{"train_config { freeze_variables: 'a' freeze_variables: '(' }",
                  "train_config.freeze_variables[1]"},
+        BadPatch{"train_config { freeze_variables: '' }", "train_config.freeze_variables[0]"},
+        BadPatch{"train_config { update_trainable_variables: '' }",
+                 "train_config.update_trainable_variables[0]"},
         BadPatch{"train_config { step_deadline_secs: 3 }", "train_config.min_contributors"},
         BadPatch{"train_config { min_contributors: 3 }", "train_config.step_deadline_secs"},
         BadPatch{
