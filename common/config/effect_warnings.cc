@@ -37,14 +37,30 @@ void WarnAboutTheMode(const config::TrainConfig& train, bool sync, EffectWarning
                 when);
 }
 
-void WarnAboutTheWarmStart(const config::TrainConfig& train, EffectWarnings* warnings) {
-  if (!train.fine_tune_checkpoint().empty()) return;
-  const char when[] = "without train_config.fine_tune_checkpoint";
-  warnings->Add(!train.fine_tune_checkpoint_type().empty(),
-                "train_config.fine_tune_checkpoint_type", when);
-  warnings->Add(train.from_detection_checkpoint(), "train_config.from_detection_checkpoint", when);
-  warnings->Add(train.load_all_detection_checkpoint_vars(),
-                "train_config.load_all_detection_checkpoint_vars", when);
+void WarnAboutTheWarmStart(const config::TrainEvalPipelineConfig& config,
+                           EffectWarnings* warnings) {
+  const config::TrainConfig& train = config.train_config();
+  const std::string& type = train.fine_tune_checkpoint_type();
+  const char type_field[] = "train_config.fine_tune_checkpoint_type";
+  const char detection_field[] = "train_config.from_detection_checkpoint";
+  const char all_field[] = "train_config.load_all_detection_checkpoint_vars";
+  const bool has_checkpoint = !train.fine_tune_checkpoint().empty();
+  if (!has_checkpoint || config.model().has_classifier()) {
+    const char* const when =
+        has_checkpoint ? "with a classifier" : "without train_config.fine_tune_checkpoint";
+    warnings->Add(!type.empty(), type_field, when);
+    warnings->Add(train.from_detection_checkpoint(), detection_field, when);
+    warnings->Add(train.load_all_detection_checkpoint_vars(), all_field, when);
+    return;
+  }
+  const bool is_classification = type == "classification";
+  warnings->Add(train.from_detection_checkpoint() && is_classification, detection_field,
+                "with train_config.fine_tune_checkpoint_type: \"classification\"");
+  const bool by_default = type.empty() && !train.from_detection_checkpoint();
+  warnings->Add(train.load_all_detection_checkpoint_vars() && (is_classification || by_default),
+                all_field,
+                by_default ? "without train_config.fine_tune_checkpoint_type: \"detection\""
+                           : "with train_config.fine_tune_checkpoint_type: \"classification\"");
 }
 
 // The evaluation of a classifier finds no boxes, so it neither draws nor writes any.
@@ -117,7 +133,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
                       std::vector<std::string>* warnings) {
   EffectWarnings effects(warnings);
   WarnAboutTheMode(config.train_config(), sync, &effects);
-  WarnAboutTheWarmStart(config.train_config(), &effects);
+  WarnAboutTheWarmStart(config, &effects);
   WarnAboutCorrectedStatistics(config, sync, warnings);
   WarnAboutClipping(config.train_config(), warnings);
   if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);

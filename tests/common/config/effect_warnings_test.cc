@@ -89,6 +89,37 @@ TEST(EffectWarningsTest, AWarmStartNeedsACheckpoint) {
   EXPECT_THAT(EffectsOf("train_config { fine_tune_checkpoint: 'x' " + fields + " }"), IsEmpty());
 }
 
+TEST(EffectWarningsTest, AClassifierTakesAllVariablesOfAWarmStart) {
+  const std::string when = " has no effect with a classifier";
+  EXPECT_THAT(EffectsOf("model { classifier {} } train_config { fine_tune_checkpoint: 'x' "
+                        "fine_tune_checkpoint_type: 'full' from_detection_checkpoint: true "
+                        "load_all_detection_checkpoint_vars: true }"),
+              ElementsAre("train_config.fine_tune_checkpoint_type" + when,
+                          "train_config.from_detection_checkpoint" + when,
+                          "train_config.load_all_detection_checkpoint_vars" + when));
+}
+
+TEST(EffectWarningsTest, AClassifiersCheckpointHasNoVariablesOfADetector) {
+  const auto effects = [](const std::string& fields) {
+    return EffectsOf("model { ssd {} } train_config { fine_tune_checkpoint: 'x' " + fields + " }");
+  };
+  const std::string all = "train_config.load_all_detection_checkpoint_vars has no effect ";
+  EXPECT_THAT(effects("load_all_detection_checkpoint_vars: true"),
+              ElementsAre(all + "without train_config.fine_tune_checkpoint_type: \"detection\""));
+  const std::string classification = "fine_tune_checkpoint_type: 'classification' ";
+  const std::string with = "with train_config.fine_tune_checkpoint_type: \"classification\"";
+  EXPECT_THAT(effects(classification + "load_all_detection_checkpoint_vars: true"),
+              ElementsAre(all + with));
+  EXPECT_THAT(effects(classification + "from_detection_checkpoint: true"),
+              ElementsAre("train_config.from_detection_checkpoint has no effect " + with));
+  EXPECT_THAT(effects(classification), IsEmpty());
+  EXPECT_THAT(effects("from_detection_checkpoint: true load_all_detection_checkpoint_vars: true"),
+              IsEmpty());
+  EXPECT_THAT(effects("fine_tune_checkpoint_type: 'detection' from_detection_checkpoint: true "
+                      "load_all_detection_checkpoint_vars: true"),
+              IsEmpty());
+}
+
 TEST(EffectWarningsTest, AreWarningsOfTheWholeCheck) {
   config::TrainEvalPipelineConfig config;
   config.mutable_train_config()->set_num_steps(1);
