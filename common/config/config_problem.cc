@@ -3,6 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/passing_error.h"
+
 namespace pushpull {
 
 std::string ToString(const ConfigProblem& problem) {
@@ -22,12 +24,15 @@ absl::Status ProblemsToStatus(absl::string_view what, const std::vector<ConfigPr
   std::string text = absl::StrCat(what, " has ", problems.size(),
                                   problems.size() == 1 ? " problem:" : " problems:");
   bool only_missing_inputs = true;
+  bool all_may_pass = true;
   int listed = 0;
   for (const ConfigProblem& problem : problems) {
     if (++listed <= kMaxListedProblems) absl::StrAppend(&text, "\n  ", ToString(problem));
-    only_missing_inputs = only_missing_inputs && problem.missing_input;
+    only_missing_inputs = only_missing_inputs && (problem.missing_input || problem.may_pass);
+    all_may_pass = all_may_pass && problem.may_pass;
   }
   absl::StrAppend(&text, UnlistedProblems(static_cast<int64_t>(problems.size())));
+  if (all_may_pass) return MarkPassing(absl::UnavailableError(text));
   return only_missing_inputs ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
 }
 

@@ -18,6 +18,9 @@ struct ConfigProblem {
   std::string got;             // "0"
   std::string action;          // how the user can correct it; may be empty
   bool missing_input = false;  // the problem is a file or folder that does not exist
+  // The problem is a file or folder about which the system gave an error that may pass
+  // (common/base/passing_error.h).
+  bool may_pass = false;
 };
 
 // Returns "FIELD: expected EXPECTED, got GOT; ACTION".
@@ -31,8 +34,9 @@ inline constexpr int kMaxListedProblems = 100;
 std::string UnlistedProblems(int64_t count);
 
 // Returns OK if `problems` is empty. Otherwise the message names `what` and the number of problems
-// in its first line and lists one problem per line below. The code is NOT_FOUND (exit code 66) if
-// all problems are missing inputs, else INVALID_ARGUMENT (exit code 65).
+// in its first line and lists one problem per line below. If all problems may pass, the code is
+// UNAVAILABLE, and the status is marked as one that may pass. Of the others, the code is NOT_FOUND
+// (exit code 66) if all are missing inputs, else INVALID_ARGUMENT (exit code 65).
 absl::Status ProblemsToStatus(absl::string_view what, const std::vector<ConfigProblem>& problems);
 
 }  // namespace pushpull

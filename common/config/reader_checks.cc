@@ -3,13 +3,17 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
+#include "common/base/passing_error.h"
 #include "common/config/schema_marks.h"
 
 namespace pushpull {
@@ -33,13 +37,22 @@ void CheckExists(const std::string& field, const std::string& path, bool folder,
   const std::string full =
       relative && !files.data_dir.empty() ? absl::StrCat(files.data_dir, "/", path) : path;
   struct stat info;
-  if (::stat(full.c_str(), &info) != 0) {
+  const int error = ::stat(full.c_str(), &info) == 0 ? 0 : errno;
+  if (error != 0 && error != ENOENT && error != ENOTDIR) {
+    // The file may well exist.
+    ConfigProblem problem;
+    problem.field = field;
+    problem.expected = folder ? "a folder that can be read" : "a file that can be read";
+    problem.got = absl::StrCat("\"", full, "\": ", std::strerror(error));
+    problem.may_pass = IsPassingErrno(error);
+    checker->AddProblem(std::move(problem));
+  } else if (error != 0) {
     checker->AddProblem({field, folder ? "an existing folder" : "an existing file",
                          absl::StrCat("\"", full, "\", which does not exist"),
                          relative
                              ? "correct the path, or say with --data_dir where relative paths begin"
                              : "correct the path",
-                         true});
+                         /*missing_input=*/true});
   } else if (S_ISDIR(info.st_mode) != folder) {
     checker->Add(field, folder ? "a folder" : "a file",
                  absl::StrCat("\"", full, "\", which is a ", folder ? "file" : "folder"));
