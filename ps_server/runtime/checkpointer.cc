@@ -17,6 +17,7 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
 #include "ps_server/core/replica_positions.h"
+#include "ps_server/warm_start/corrected_statistics.h"
 
 namespace pushpull {
 namespace {
@@ -132,6 +133,9 @@ absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
                                                       run_id_));
   }
   PP_RETURN_IF_ERROR(CheckLayout(checkpoint.manifest(), job_->layout));
+  if (!job_->declared.has_value()) {
+    PP_RETURN_IF_ERROR(CheckFrozenStatistics(checkpoint, job_->config.model()));
+  }
   return CheckOptimizerState(checkpoint);
 }
 

@@ -60,12 +60,12 @@ void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
   }
 }
 
-// Returns the shape that PyTorch gives to the weights of this variable. A dense layer's has no
-// spatial dimensions.
+// Returns the shape that PyTorch gives to the weights of this variable. `dense`: the tensor has two
+// dimensions, as those of a dense layer, which is a 1x1 convolution here.
 std::vector<int64_t> TorchShape(const VariableSpec& variable, bool depthwise, bool dense) {
   const std::vector<int64_t>& s = variable.shape;
   if (s.size() != 4) return s;
-  if (dense) return {s[3], s[2]};
+  if (dense && s[0] == 1 && s[1] == 1) return {s[3], s[2]};
   return depthwise ? std::vector<int64_t>{s[2], 1, s[0], s[1]}
                    : std::vector<int64_t>{s[3], s[2], s[0], s[1]};
 }

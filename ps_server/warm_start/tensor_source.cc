@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,13 +13,14 @@
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/model/statistic_correction.h"
+#include "ps_server/warm_start/corrected_statistics.h"
 #include "ps_server/warm_start/tensor_bundle.h"
 
 namespace pushpull {
 namespace {
 
 constexpr char kSafetensorsEnding[] = ".safetensors";
-constexpr char kManifest[] = "MANIFEST.json";
 
 class SafetensorsSource final : public TensorSource {
  public:
@@ -57,25 +59,38 @@ class SafetensorsSource final : public TensorSource {
 };
 
 // Reads a checkpoint of this project. Checkpoint verifies it and joins the parts of a tensor that
-// spans shards.
+// spans shards. Moving statistics are corrected as evaluation and export correct them.
 class CheckpointSource final : public TensorSource {
  public:
-  explicit CheckpointSource(std::unique_ptr<Checkpoint> checkpoint)
-      : checkpoint_(std::move(checkpoint)) {
-    for (const Checkpoint::NamedTensor& tensor : checkpoint_->tensors()) {
-      tensors_.push_back({tensor.name, tensor.shape, ""});
-    }
+  static absl::StatusOr<std::unique_ptr<TensorSource>> Create(
+      std::unique_ptr<Checkpoint> checkpoint) {
+    PP_ASSIGN_OR_RETURN(Corrections corrections, CorrectionsOf(*checkpoint));
+    return std::unique_ptr<TensorSource>(
+        new CheckpointSource(std::move(checkpoint), std::move(corrections)));
   }
 
   std::string describe() const override { return absl::StrCat("checkpoint ", checkpoint_->path()); }
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const override {
-    return checkpoint_->ReadTensor(tensor.name, {0, static_cast<int64_t>(values.size())},
-                                   values.data());
+    PP_RETURN_IF_ERROR(checkpoint_->ReadTensor(
+        tensor.name, {0, static_cast<int64_t>(values.size())}, values.data()));
+    const auto correction = corrections_.find(tensor.name);
+    if (correction != corrections_.end()) correction->second.Apply(values);
+    return absl::OkStatus();
   }
 
  private:
+  using Corrections = std::map<std::string, StatisticCorrection>;  // by the name of the variable
+
+  CheckpointSource(std::unique_ptr<Checkpoint> checkpoint, Corrections corrections)
+      : checkpoint_(std::move(checkpoint)), corrections_(std::move(corrections)) {
+    for (const Checkpoint::NamedTensor& tensor : checkpoint_->tensors()) {
+      tensors_.push_back({tensor.name, tensor.shape, ""});
+    }
+  }
+
   const std::unique_ptr<Checkpoint> checkpoint_;
+  const Corrections corrections_;
   std::vector<SourceTensor> tensors_;
 };
 
@@ -87,7 +102,39 @@ bool IsKerasFile(const std::string& path) {
                      [&path](absl::string_view ending) { return absl::EndsWith(path, ending); });
 }
 
-bool Exists(FileSystem& files, const std::string& path) { return files.GetInfo(path).ok(); }
+// Returns what is at `path`, or nothing if there is nothing. Other errors, such as those of a disk,
+// do not tell.
+absl::StatusOr<std::optional<FileInfo>> Look(FileSystem& files, const std::string& path) {
+  absl::StatusOr<FileInfo> info = files.GetInfo(path);
+  if (absl::IsNotFound(info.status())) return std::optional<FileInfo>();
+  PP_RETURN_IF_ERROR(info.status());
+  return std::optional<FileInfo>(*std::move(info));
+}
+
+// Opens a checkpoint of this project: `folder`, or the newest one in it. Returns null if there is
+// none.
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenOwnCheckpoint(FileSystem& files,
+                                                              const std::string& folder) {
+  if (const std::optional<uint64_t> step = ParseCheckpointName(FileNameOf(folder))) {
+    PP_ASSIGN_OR_RETURN(const std::optional<FileInfo> manifest,
+                        Look(files, JoinPath(folder, kManifestFile)));
+    if (manifest.has_value()) return Checkpoint::Open(files, FolderOf(folder), *step);
+  }
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, folder));
+  if (steps.empty()) return nullptr;
+  return OpenNewestCheckpoint(files, folder, {});
+}
+
+// Says what to do with a file that is none of those that are read.
+absl::Status OtherFileError(const std::string& path) {
+  return absl::UnimplementedError(absl::StrCat(
+      path, ": files of this kind are not read; expected a ", kSafetensorsEnding,
+      " file, or the prefix of a TensorFlow checkpoint (", path,
+      ".index does not exist). For a file of PyTorch (.pth, .pt, .bin) call "
+      "safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+      "\"NAME.safetensors\"). A checkpoint in one file (TensorFlow's V1 format) becomes one in V2 "
+      "if tf.compat.v1.train.Saver restores it and saves it again"));
+}
 
 }  // namespace
 
@@ -121,19 +168,14 @@ absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(FileSystem& files
         "file in Keras, call tf.train.Checkpoint(model=model).write(PREFIX), and give PREFIX "
         "instead"));
   }
-  const std::optional<uint64_t> step = ParseCheckpointName(FileNameOf(path));
-  if (step.has_value() && Exists(files, JoinPath(path, kManifest))) {
-    PP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        Checkpoint::Open(files, FolderOf(path), *step));
-    return std::make_unique<CheckpointSource>(std::move(checkpoint));
+  PP_ASSIGN_OR_RETURN(const std::optional<FileInfo> found, Look(files, path));
+  if (found.has_value() && found->is_directory) {
+    PP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenOwnCheckpoint(files, path));
+    if (checkpoint != nullptr) return CheckpointSource::Create(std::move(checkpoint));
   }
-  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(files, path);
-  if (steps.ok() && !steps->empty()) {
-    PP_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenNewestCheckpoint(files, path, {}));
-    return std::make_unique<CheckpointSource>(std::move(checkpoint));
-  }
-  if (Exists(files, path + ".index")) return OpenTensorBundle(files, path);
+  PP_ASSIGN_OR_RETURN(const std::optional<FileInfo> index, Look(files, path + ".index"));
+  if (index.has_value()) return OpenTensorBundle(files, path);
+  if (found.has_value() && !found->is_directory) return OtherFileError(path);
   return absl::NotFoundError(absl::StrCat(
       path, ": no weights to start from; expected a folder with checkpoints of ours, a ",
       kSafetensorsEnding, " file, or the prefix of a TensorFlow checkpoint (", path,

@@ -46,9 +46,13 @@ class TensorSource {
 //   - a train_dir of this project (its newest checkpoint) or the folder of one of its checkpoints,
 //   - a .safetensors file,
 //   - the prefix of a TensorFlow checkpoint (<path>.index and <path>.data-00000-of-00001 ...).
-// UNIMPLEMENTED: a file of Keras (.h5, .hdf5 or .keras); the message says how to convert it.
-// NOT_FOUND: there is none of these; the message says what was looked for. DATA_LOSS: the file is
-// damaged. Other errors: as for OpenNewestCheckpoint and OpenTensorBundle.
+// Moving statistics that training with bias_corrected_moving_statistics has left in a checkpoint of
+// this project are corrected as they are read.
+//
+// UNIMPLEMENTED: another file, such as one of Keras (.h5, .hdf5 or .keras) or PyTorch; the message
+// says how to convert it. NOT_FOUND: there is none of these; the message says what was looked for.
+// DATA_LOSS: the file is damaged. Other errors: as for FileSystem::GetInfo, OpenNewestCheckpoint,
+// CorrectionsOf and OpenTensorBundle.
 absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensorSource(FileSystem& files,
                                                                const std::string& path);
 

@@ -3,7 +3,6 @@
 #include "worker/export/inference_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <set>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/config/nearest_name.h"
 #include "common/model/model_layout.h"
+#include "common/model/statistic_correction.h"
 
 namespace pushpull {
 namespace {
@@ -57,25 +57,6 @@ absl::Status CheckVariablesExist(const VariableLayout& layout, const Checkpoint&
   return absl::OkStatus();
 }
 
-// Corrects the moving statistics with bias_corrected. They started at mean 0 and variance 1, and
-// after num_updates updates this initial value still has the weight decay^num_updates.
-void CorrectMovingStatistics(const NetworkSpec& network, const VariableLayout& layout,
-                             int64_t num_updates, absl::Span<float> values) {
-  const auto correct = [&](int index, double left, double initial) {
-    for (float& value : values.subspan(layout.offset(index), layout.num_elements(index))) {
-      const double corrected = (value - left * initial) / (1.0 - left);
-      value = static_cast<float>(initial == 0.0 ? corrected : std::max(corrected, 0.0));
-    }
-  };
-  ForEachBatchNorm(network, [&](const op::BatchNorm& norm) {
-    if (!norm.bias_corrected || norm.frozen || num_updates < 1) return;
-    const double left = std::pow(static_cast<double>(norm.decay), num_updates);
-    if (left >= 1.0) return;
-    correct(norm.moving_mean, left, 0.0);
-    correct(norm.moving_variance, left, 1.0);
-  });
-}
-
 }  // namespace
 
 absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view variable) {
@@ -111,8 +92,12 @@ absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
   PP_RETURN_IF_ERROR(options.use_moving_averages
                          ? checkpoint->ReadEma(layout, all, values.data())
                          : checkpoint->ReadWeights(layout, all, values.data()));
-  CorrectMovingStatistics(network, layout, static_cast<int64_t>(manifest.updates),
-                          absl::MakeSpan(values));
+  for (const StatisticCorrection& correction :
+       StatisticCorrections(network, static_cast<int64_t>(manifest.updates))) {
+    const int variable = correction.variable;
+    correction.Apply(
+        absl::MakeSpan(values).subspan(layout.offset(variable), layout.num_elements(variable)));
+  }
   return InferenceModel{std::move(network), std::move(layout),           std::move(values),
                         manifest.step,      options.use_moving_averages, manifest.run_id};
 }

@@ -305,5 +305,20 @@ TEST(RestoreTest, AdaptsTheFirstLayerOfTorchvisionToOurPixels) {
                               "0.001")));
 }
 
+// The weights of a dense layer are those of a 1x1 convolution, and of no other.
+TEST(RestoreTest, ADenseLayerIsNoConvolutionOfThreeByThree) {
+  const FakeSource source({{"features.0.0.weight", {32, 3}},
+                           {"features.18.1.running_var", {1280}},
+                           {"features.18.0.weight", {1280, 320}},
+                           {"classifier.1.weight", {10, 1280}}});
+  const Restored restored(ClassifierOfTen("mobilenet_v2"), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  const RestoreRow& stem = restored.rows.at("MobilenetV2/Conv/weights");
+  EXPECT_FALSE(stem.restored);
+  EXPECT_EQ(stem.reason, "its shape there is [32, 3], expected [32, 3, 3, 3]");
+  EXPECT_EQ(restored.First("MobilenetV2/Conv/weights"), -1.0f);
+  EXPECT_TRUE(restored.rows.at("MobilenetV2/Logits/Conv2d_1c_1x1/weights").restored);
+}
+
 }  // namespace
 }  // namespace pushpull

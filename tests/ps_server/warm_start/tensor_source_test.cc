@@ -10,9 +10,11 @@
 #include "gtest/gtest.h"
 
 #include "common/base/crc32c.h"
+#include "common/base/passing_error.h"
 #include "protos/tensor_bundle.pb.h"
 #include "ps_server/warm_start/sorted_table.h"
 #include "tests/ps_server/warm_start/read_tensors.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/table_builder.h"
 
@@ -189,6 +191,41 @@ TEST(TensorSourceTest, NamesTheFileItLookedFor) {
   const absl::Status status = OpenTensorSource(files, "/models/model.ckpt").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/models/model.ckpt.index does not exist"));
+}
+
+TEST(TensorSourceTest, AnErrorOfTheDiskIsNotAMissingFile) {
+  MemoryFileSystem disk;
+  ASSERT_TRUE(disk.MakeDirectory("/models").ok());
+  ASSERT_TRUE(WriteFileAtomically(disk, "/models/model.ckpt.index", "x").ok());
+  ASSERT_TRUE(disk.MakeDirectory("/models/ckpt-00000002").ok());
+  FailingReads files(&disk);
+  const absl::Status failure = MarkPassing(absl::UnavailableError("stale file handle"));
+  using What = FailingReads::What;
+  const auto open = [&](What what, const std::string& ending, const std::string& path) {
+    files.Fail(what, ending, failure, 100);
+    return OpenTensorSource(files, path).status();
+  };
+  for (const absl::Status& status :
+       {open(What::kGetInfo, "/models/model.ckpt", "/models/model.ckpt"),
+        open(What::kGetInfo, "model.ckpt.index", "/models/model.ckpt"),
+        open(What::kGetInfo, "MANIFEST.json", "/models/ckpt-00000002"),
+        open(What::kList, "/models", "/models")}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(IsPassing(status)) << status;
+  }
+}
+
+TEST(TensorSourceTest, SaysHowToConvertAnotherFile) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/m").ok());
+  for (const char* path : {"/m/resnet50.pth", "/m/model.pt", "/m/resnet_v1_50.ckpt"}) {
+    ASSERT_TRUE(WriteFileAtomically(files, path, "bytes").ok());
+    const absl::Status status = OpenTensorSource(files, path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << path;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("safetensors.torch.save_file"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("TensorFlow's V1 format"));
+  }
 }
 
 TEST(TensorSourceTest, SaysHowToConvertAFileOfKeras) {

@@ -1,0 +1,136 @@
+#include "ps_server/warm_start/corrected_statistics.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/model/model_layout.h"
+#include "ps_server/warm_start/tensor_source.h"
+#include "tests/testkit/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kMean[] = "MobilenetV2/Conv/BatchNorm/moving_mean";
+constexpr char kVariance[] = "MobilenetV2/Conv/BatchNorm/moving_variance";
+constexpr float kValue = 0.9f;  // of all variables in these checkpoints
+
+// A valid config of a classifier whose batch norms have the decay 0.9 and these fields.
+std::string ConfigText(const std::string& batch_norm, const std::string& classifier = "",
+                       const std::string& train_config = "") {
+  return absl::StrCat(
+      "model { classifier { num_classes: 10 ", classifier,
+      " image_resizer { fixed_shape_resizer { height: 32 width: 32 } } feature_extractor { type: "
+      "'mobilenet_v2' depth_multiplier: 0.25 conv_hyperparams { activation: RELU_6 batch_norm { "
+      "decay: 0.9 ",
+      batch_norm, " } } } } } train_config { num_steps: 100 sync_replicas: true ", train_config,
+      " optimizer { adam_optimizer { learning_rate { constant_learning_rate {} } } } } "
+      "train_input_reader { synthetic_input_reader {} } eval_input_reader { "
+      "synthetic_input_reader { seed: 2 } }");
+}
+
+config::TrainEvalPipelineConfig Parsed(const std::string& text) {
+  config::TrainEvalPipelineConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  return config;
+}
+
+class CorrectedStatisticsTest : public ::testing::Test {
+ protected:
+  CorrectedStatisticsTest() { EXPECT_TRUE(files_.MakeDirectory("/run").ok()); }
+
+  // Writes the checkpoint of this many updates.
+  std::unique_ptr<Checkpoint> Publish(const std::string& config_text, uint64_t updates) {
+    const VariableLayout layout = BuildVariableLayout(Parsed(config_text));
+    const std::vector<float> weights(layout.total_elements(), kValue);
+    CheckpointManifest manifest;
+    manifest.run_id = "00112233445566778899aabbccddeeff";
+    manifest.epoch = 1;
+    manifest.step = updates;
+    manifest.updates = updates;
+    manifest.pipeline_config = config_text;
+    DescribeLayout(layout, &manifest);
+    ShardSnapshot snapshot;
+    snapshot.range = {0, layout.total_elements()};
+    snapshot.weights = weights.data();
+    auto file = WriteShardFile(files_, "/run", 1, updates, layout, snapshot);
+    EXPECT_TRUE(file.ok()) << file.status();
+    manifest.files.push_back(*std::move(file));
+    const absl::Status published = PublishCheckpoint(files_, "/run", manifest);
+    EXPECT_TRUE(published.ok()) << published;
+    auto checkpoint = Checkpoint::Open(files_, "/run", updates);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return *std::move(checkpoint);
+  }
+  // Returns the first value of a variable as a warm start reads it.
+  float Read(const std::string& variable) {
+    const auto source = OpenTensorSource(files_, "/run");
+    EXPECT_TRUE(source.ok()) << source.status();
+    const SourceTensor* const tensor = (*source)->Find(variable);
+    EXPECT_NE(tensor, nullptr) << variable;
+    std::vector<float> values(tensor->num_elements());
+    EXPECT_TRUE((*source)->Read(*tensor, absl::MakeSpan(values)).ok());
+    return values[0];
+  }
+
+  MemoryFileSystem files_;
+};
+
+TEST_F(CorrectedStatisticsTest, AWarmStartReadsWhatTheEvaluatorUses) {
+  Publish(ConfigText("bias_corrected_moving_statistics: true"), 2);
+  // The initial values, 0 and 1, still have the weight 0.9^2.
+  EXPECT_NEAR(Read(kMean), kValue / 0.19, 1e-4);
+  EXPECT_NEAR(Read(kVariance), (kValue - 0.81) / 0.19, 1e-4);
+  EXPECT_EQ(Read("MobilenetV2/Conv/weights"), kValue);
+}
+
+TEST_F(CorrectedStatisticsTest, OtherStatisticsAreReadAsTheyAre) {
+  Publish(ConfigText(""), 2);
+  EXPECT_EQ(Read(kMean), kValue);
+  EXPECT_EQ(Read(kVariance), kValue);
+}
+
+TEST_F(CorrectedStatisticsTest, FrozenBatchNormsNeedSettledStatistics) {
+  const std::string corrected = "bias_corrected_moving_statistics: true";
+  const auto checkpoint = Publish(ConfigText(corrected), 2);
+  const auto check = [](const Checkpoint& from, const std::string& text) {
+    return CheckFrozenStatistics(from, Parsed(text).model());
+  };
+  EXPECT_EQ(check(*checkpoint, ConfigText(corrected)), absl::OkStatus());
+  const std::string freezes = ConfigText(corrected, "freeze_batchnorm: true");
+  const absl::Status refused = check(*checkpoint, freezes);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(kMean), HasSubstr("81.0%"), HasSubstr("/run/ckpt-00000002"),
+                    HasSubstr("fine_tune_checkpoint")));
+  const std::string keeps_frozen = ConfigText("", "freeze_batchnorm: true");
+  EXPECT_TRUE(absl::IsFailedPrecondition(check(*checkpoint, keeps_frozen)))
+      << "without the field too";
+  const auto settled = Publish(ConfigText(corrected), 200);
+  EXPECT_EQ(check(*settled, freezes), absl::OkStatus());
+  const auto plain = Publish(ConfigText(""), 201);
+  EXPECT_EQ(check(*plain, freezes), absl::OkStatus());
+}
+
+TEST_F(CorrectedStatisticsTest, AnInvalidConfigIsAnErrorOnlyIfItIsNeeded) {
+  const std::string invalid = "max_to_keep: 0";
+  const auto plain = Publish(ConfigText("", "", invalid), 1);
+  EXPECT_TRUE(CorrectionsOf(*plain).ok());
+  const auto corrected =
+      Publish(ConfigText("bias_corrected_moving_statistics: true", "", invalid), 2);
+  const absl::Status refused = CorrectionsOf(*corrected).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("train_config.max_to_keep"));
+}
+
+}  // namespace
+}  // namespace pushpull
