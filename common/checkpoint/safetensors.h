@@ -71,7 +71,6 @@ class SafetensorsReader {
 
   const SafetensorsHeader& header() const { return header_; }
   const std::string& path() const { return path_; }
-  const ReadableFile& file() const { return *file_; }
   // Reads `size` bytes of `tensor`, one of header().tensors, from its byte `offset`. OUT_OF_RANGE:
   // the tensor ends before that.
   absl::Status Read(const SafetensorsTensor& tensor, int64_t offset, void* destination,

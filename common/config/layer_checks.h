@@ -14,7 +14,8 @@
 
 namespace pushpull {
 
-// These limits, and the largest number of classes, keep every size in a network below 2^31.
+// These limits, and the largest number of classes, keep every dimension in a network below 2^31.
+// The elements of a variable are counted with 64 bits.
 inline constexpr int kMaxSide = 4096;    // of a network's input, in pixels
 inline constexpr int kMaxDepth = 16384;  // channels of a layer
 inline constexpr float kMaxDepthMultiplier = 4.0f;

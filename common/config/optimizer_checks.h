@@ -1,6 +1,6 @@
-// Checks of the optimizer, its learning-rate schedule and gradient clipping. Both the config check
-// and the server, when it builds its optimizer, use them, so that they report the same problems.
-// Thread-safe functions; each adds the problems that it finds to `checker`.
+// Checks of the optimizer, its learning-rate schedule and gradient clipping. OptimizerSpec
+// (common/optimizer/optimizer.h) takes only what has passed them. Thread-safe functions; each adds
+// the problems that it finds to `checker`.
 #ifndef PUSHPULL_COMMON_CONFIG_OPTIMIZER_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_OPTIMIZER_CHECKS_H_
 
