@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks format, file sizes, the width of documents, layers, retired words, that each source has a test, and shell
-# scripts; runs clang-tidy. Installs the packages that are missing first.
+# Checks format, file sizes, the width of documents, layers, retired words, lists in comments, that each source has a
+# test, and shell scripts; runs clang-tidy. Installs the packages that are missing first.
 # usage: scripts/lint.sh [--changed] [--no-tidy]
 #   --changed   run clang-tidy only on sources that differ from the main branch, and with the static analyzer too
 #   --no-tidy   leave out clang-tidy; this takes seconds instead of minutes
@@ -48,6 +48,7 @@ long=$(git ls-files -z -- '*.md' | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{121,}' |
 scripts/check_layers.sh || fail "layer rule broken, see above"
 scripts/check_tests.sh || fail "sources without tests, see above"
 scripts/check_words.sh || fail "retired words, see above"
+scripts/check_comments.sh || fail "lists in comments that were reflowed, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 # An exported CDPATH would lead `cd` into another folder of the same name.
 ! grep -nE '(^|[ (])cd "\$(\(dirname|root)' "${scripts[@]}" | grep -v "CDPATH='' cd" ||

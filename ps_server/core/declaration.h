@@ -57,8 +57,7 @@ class Declaration {
   //   BAD_CHECKSUM      CRC32C of the values
   //   NON_FINITE        the first value that is not finite, with its variable
   //   INVALID_ARGUMENT  the variables cannot be declared, there are too many elements, or the
-  //   length
-  //                     of the values is wrong
+  //                     values have a wrong length
   absl::StatusOr<ps::DeclareReply> Take(const ps::DeclareRequest& part, absl::Duration now);
 
   bool complete() const { return declared_.has_value() && declared_->complete(); }

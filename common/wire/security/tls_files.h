@@ -25,10 +25,10 @@ struct OwnCertificate {
 // wrong with it, but never quote the file.
 //   NOT_FOUND: a file does not exist.
 //   PERMISSION_DENIED: a file cannot be read, or the key's mode is too open (ReadSecurityFile).
-//   INVALID_ARGUMENT: a file is not PEM; the key is encrypted or belongs to another certificate;
-//   the
-//     certificate is not valid at `now`, not signed by an authority in the CA file, or has no
-//     identity; or its key usage does not fit its role (ps: server and client; others: client).
+//   INVALID_ARGUMENT: a file is not PEM, the key is encrypted or belongs to another certificate, or
+//     the certificate is not valid at `now`, is not signed by an authority in the CA file, has no
+//     identity, or has a key usage that does not fit its role (ps: server and client; others:
+//     client).
 absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time now);
 
 }  // namespace pushpull
