@@ -1,5 +1,5 @@
 // Checks that the simulator detects errors. Each test plants one bug that breaks a rule of the
-// protocol, and at least one of the random schedules that run by default must report the violation
+// protocol, and one of the first kSchedules random schedules of a mode must report the violation
 // that belongs to it. Other violations, such as a job that comes to a halt, do not count.
 // The bugs are planted in the events and actions of the state machines, in the simulated store and
 // in the simulated workers. Production code has no switches for them.
