@@ -14,11 +14,13 @@ enum ExitCode : int {
   kExitUsage = 64,         // bad flags
   kExitBadInput = 65,      // bad config or data
   kExitMissingInput = 66,  // a file or folder that does not exist
-  kExitInternal = 70,      // training was stopped, a bug, or a machine that cannot run the program
-  kExitEvicted = 77,       // an administrator has evicted this clone from the job
-  kExitStopped = 143,      // SIGTERM or SIGINT, handled
-  kExitPeerLost = 200,     // a peer, a file or a disk could not be used now; later they may be
-  kExitGpuLost = 201,      // the GPU failed or others hold its memory; a new process may succeed
+  // Training was stopped by a failure such as a non-finite loss, or there is a bug, or the machine
+  // cannot run the program, for example because its CPU lacks instructions.
+  kExitInternal = 70,
+  kExitEvicted = 77,    // an administrator has evicted this clone from the job
+  kExitStopped = 143,   // SIGTERM or SIGINT, handled
+  kExitPeerLost = 200,  // a peer, a file or a disk could not be used now; later they may be
+  kExitGpuLost = 201,   // the GPU failed or others hold its memory; a new process may succeed
 };
 
 // Returns the code attached by WithExitCode. If there is none, the first of these decides:
