@@ -22,8 +22,14 @@ Checkpoints::Checkpoints(const CoordinatorOptions& options, const JobState& job,
     : options_(options), job_(job), actions_(actions) {}
 
 void Checkpoints::SetNewest(const std::optional<FoundCheckpoint>& checkpoint) {
-  durable_step_ = checkpoint.has_value() ? checkpoint->id.version : 0;
+  newest_step_.reset();
+  if (checkpoint.has_value()) newest_step_ = checkpoint->id.version;
   durable_says_done_ = checkpoint.has_value() && checkpoint->training_done;
+}
+
+std::string Checkpoints::DescribeNewest() const {
+  if (!newest_step_.has_value()) return "no checkpoint has been published";
+  return absl::StrFormat("the newest checkpoint is of step %d", *newest_step_);
 }
 
 void Checkpoints::BeginEpoch() {
@@ -51,7 +57,7 @@ Followup Checkpoints::StartIfDue() {
   if (phase_ != Phase::kIdle || HasCheckpoint()) return followup::None{};
   const uint64_t every = options_.save_checkpoints_steps;
   const bool by_steps =
-      every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step_ / every;
+      every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step() / every;
   const bool by_time = options_.save_checkpoints_every > absl::ZeroDuration() &&
                        failures_in_a_row_ == 0 &&
                        job_.now - newest_at_ >= options_.save_checkpoints_every;
@@ -103,7 +109,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   if (!event.status.ok()) return Fail(event.status);
   phase_ = Phase::kIdle;
   failures_in_a_row_ = overtaken_in_a_row_ = 0;
-  durable_step_ = event.step;
+  newest_step_ = event.step;
   durable_says_done_ = says_done_;
   newest_at_ = job_.now;
   published_at_ = job_.now;
@@ -128,8 +134,8 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   ++failures_;
   retry_at_ = job_.now + kPause * (1 << std::min<uint32_t>(failures_in_a_row_, 6));
   ++failures_in_a_row_;
-  Warn(absl::StrFormat("the checkpoint of step %d failed, the one of step %d stays the newest: %s",
-                       step_, durable_step_, status.ToString()),
+  Warn(absl::StrFormat("the checkpoint of step %d failed: %s; %s", step_, status.ToString(),
+                       DescribeNewest()),
        actions_);
   Refuse(step_, status);
   Abandon();
@@ -162,9 +168,9 @@ void Checkpoints::Cancel(CallId call) {
 
 void Checkpoints::AnswerCalls() {
   std::erase_if(calls_, [this](const Call& call) {
-    if (call.version > durable_step_) return false;
+    if (call.version > durable_step()) return false;
     ps::CheckpointReply reply;
-    reply.set_step(durable_step_);
+    reply.set_step(durable_step());
     actions_->push_back(coordinator_action::ReplyCheckpoint{call.call, std::move(reply)});
     return true;
   });
@@ -179,7 +185,8 @@ void Checkpoints::Refuse(uint64_t up_to_step, const absl::Status& status) {
 }
 
 void Checkpoints::AddTo(ps::StatusReply* status, absl::Duration now) const {
-  status->set_durable_step(durable_step_);
+  status->set_durable_step(durable_step());
+  status->set_has_checkpoint(newest_step_.has_value());
   status->set_checkpoint_failures(failures_);
   status->set_checkpoints(published_);
   status->set_seconds_since_checkpoint(

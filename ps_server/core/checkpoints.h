@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,8 +28,11 @@ class Checkpoints {
   // The arguments outlive this object. Actions are appended to `actions`.
   Checkpoints(const CoordinatorOptions& options, const JobState& job, CoordinatorActions* actions);
 
-  // Returns the step of the newest published checkpoint, 0 for none.
-  uint64_t durable_step() const { return durable_step_; }
+  // Returns the step of the newest published checkpoint, 0 for none. An external model has a
+  // checkpoint of step 0 with its declared variables.
+  uint64_t durable_step() const { return newest_step_.value_or(0); }
+  // Returns "the newest checkpoint is of step 40" or "no checkpoint has been published".
+  std::string DescribeNewest() const;
   // Recovery has found the newest checkpoint, or none.
   void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
   // An epoch begins to serve.
@@ -77,8 +81,8 @@ class Checkpoints {
   // Returns whether job.version needs no other checkpoint. A checkpoint that was published before
   // it was known that training ends with its step has to be published again.
   bool HasCheckpoint() const {
-    return job_.version == durable_step_ &&
-           (durable_says_done_ || !job_.length.EndsAt(durable_step_));
+    return job_.version == durable_step() &&
+           (durable_says_done_ || !job_.length.EndsAt(durable_step()));
   }
   Followup Start();
   Followup Fail(const absl::Status& status);
@@ -90,12 +94,12 @@ class Checkpoints {
   CoordinatorActions* const actions_;
 
   Phase phase_ = Phase::kIdle;
-  uint64_t durable_step_ = 0;
-  bool durable_says_done_ = false;  // that checkpoint says that training is done
-  uint64_t step_ = 0;               // of the checkpoint under way
-  uint64_t attempts_ = 0;           // checkpoints that were begun
-  bool says_done_ = false;          // what that one says; set when its files are written
-  bool is_final_ = false;           // the checkpoint of job.version ends the job
+  std::optional<uint64_t> newest_step_;  // of the newest published checkpoint
+  bool durable_says_done_ = false;       // that checkpoint says that training is done
+  uint64_t step_ = 0;                    // of the checkpoint under way
+  uint64_t attempts_ = 0;                // checkpoints that were begun
+  bool says_done_ = false;               // what that one says; set when its files are written
+  bool is_final_ = false;                // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
   // When the newest one was published, or, if that is later, when the epoch began to serve.
   absl::Duration newest_at_ = absl::ZeroDuration();

@@ -219,7 +219,7 @@ void Coordinator::BeginServing() {
   steps_.BeginEpoch();
   checkpoints_.BeginEpoch();
   has_served_ = true;
-  recovery_.BeginServing(checkpoints_.durable_step());
+  recovery_.BeginServing(checkpoints_.DescribeNewest());
   GoOn();
 }
 

@@ -243,9 +243,8 @@ absl::Duration Coordinator::DrainLimit() const {
 void Coordinator::GiveUpDraining() {
   const std::string waiting = WaitingFor(job_.now);
   Warn(absl::StrFormat(
-           "the drain has taken %s: the server ends without a checkpoint of step %d, the newest is "
-           "of step %d%s",
-           absl::FormatDuration(options_.drain_limit), job_.version, durable_step(),
+           "the drain has taken %s: the server ends without a checkpoint of step %d; %s%s",
+           absl::FormatDuration(options_.drain_limit), job_.version, checkpoints_.DescribeNewest(),
            waiting.empty() ? "" : absl::StrCat("; it waited for ", waiting)),
        &actions_);
   AbandonCheckpoint();

@@ -185,16 +185,17 @@ bool Recovery::OnTookOver() {
   return phase_ == Phase::kTakingOver;
 }
 
-void Recovery::BeginServing(uint64_t durable_step) {
+void Recovery::BeginServing(absl::string_view newest_checkpoint) {
   phase_ = Phase::kServing;
   next_poll_ = job_.now + options_.shard_poll;
   epoch_pace_.NoteServing(job_.now);
   std::string from =
       absl::StrFormat("epoch %d begins with step %d of epoch %d from %s", job_.epoch, job_.version,
                       restore_.version_epoch(), SourceName(restore_.source()));
+  const uint64_t durable_step = checkpoint_.has_value() ? checkpoint_->id.version : 0;
   if (restore_.source() == ps::RestoreRequest::MAPPED && job_.version > durable_step) {
-    absl::StrAppendFormat(
-        &from, "; the newest checkpoint is of step %d (--from_checkpoint goes back)", durable_step);
+    absl::StrAppend(&from, "; ", newest_checkpoint,
+                    checkpoint_.has_value() ? " (--from_checkpoint goes back)" : "");
   }
   if (rolled_back_steps_ > 0) {
     Warn(absl::StrFormat("%s, %d steps back", from, rolled_back_steps_), actions_);

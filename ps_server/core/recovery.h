@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "protos/parameter_server.pb.h"
@@ -54,8 +55,8 @@ class Recovery {
   bool TakeOverOrServe();
   // train_dir is written. Returns whether the job serves next.
   bool OnTookOver();
-  // The job serves job.version. `durable_step` is for the log.
-  void BeginServing(uint64_t durable_step);
+  // The job serves job.version. `newest_checkpoint` is for the log: Checkpoints::DescribeNewest.
+  void BeginServing(absl::string_view newest_checkpoint);
   // Gives up what is under way. Nothing happens until the next BeginEpoch.
   void Close();
 

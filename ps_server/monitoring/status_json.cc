@@ -121,7 +121,8 @@ json HistoryJson(const std::vector<HistoryPoint>& points) {
 
 json CheckpointJson(const ps::StatusReply& status) {
   const bool published = status.checkpoints() > 0;
-  return {{"durable_step", status.durable_step()},
+  return {{"exists", status.has_checkpoint()},
+          {"durable_step", status.durable_step()},
           {"published", status.checkpoints()},
           {"failures", status.checkpoint_failures()},
           {"age_seconds", published ? json(status.seconds_since_checkpoint()) : json()},

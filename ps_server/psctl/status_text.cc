@@ -91,9 +91,9 @@ std::string DevicesText(const ps::StatusReply& status) {
 }
 
 std::string CheckpointText(const ps::StatusReply& status) {
-  std::string text = status.durable_step() == 0
-                         ? "no checkpoint"
-                         : absl::StrFormat("checkpoint of step %d", status.durable_step());
+  std::string text = status.has_checkpoint()
+                         ? absl::StrFormat("checkpoint of step %d", status.durable_step())
+                         : "no checkpoint";
   if (status.seconds_since_checkpoint() >= 0) {
     absl::StrAppendFormat(&text, ", %s ago (took %.1f s)", Ago(status.seconds_since_checkpoint()),
                           status.last_checkpoint_seconds());

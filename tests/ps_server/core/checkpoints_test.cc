@@ -1,5 +1,6 @@
 #include "ps_server/core/checkpoints.h"
 
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -74,6 +75,33 @@ TEST_F(CheckpointsPartTest, PausesAfterFailuresGrowLonger) {
     EXPECT_EQ(checkpoints_.NextWakeup(), job_.now + absl::Seconds(seconds));
     job_.now += absl::Seconds(seconds);
   }
+}
+
+TEST_F(CheckpointsPartTest, AFailureSaysWhichCheckpointIsTheNewest) {
+  options_.save_checkpoints_steps = 1;
+  checkpoints_.SetNewest(std::nullopt);
+  checkpoints_.BeginEpoch();
+  const auto warning_of = [this](uint64_t version) {
+    job_.version = version;
+    job_.now += absl::Seconds(10);
+    EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
+    Publish(absl::ResourceExhaustedError("no space left"));
+    return Take<coordinator_action::Notice>().at(0).text;
+  };
+  EXPECT_EQ(warning_of(1),
+            "the checkpoint of step 1 failed: RESOURCE_EXHAUSTED: no space left; no checkpoint has "
+            "been published");
+  ps::StatusReply status;
+  checkpoints_.AddTo(&status, job_.now);
+  EXPECT_FALSE(status.has_checkpoint());
+  // The declared variables of an external model.
+  checkpoints_.SetNewest(FoundCheckpoint{.id = {.epoch = 7, .version = 0}});
+  EXPECT_EQ(warning_of(2),
+            "the checkpoint of step 2 failed: RESOURCE_EXHAUSTED: no space left; the newest "
+            "checkpoint is of step 0");
+  checkpoints_.AddTo(&status, job_.now);
+  EXPECT_TRUE(status.has_checkpoint());
+  EXPECT_EQ(status.durable_step(), 0u);
 }
 
 TEST_F(CheckpointsPartTest, ReportsTheThirdFailureOfTheLastCheckpoint) {

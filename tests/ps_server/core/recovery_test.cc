@@ -75,8 +75,11 @@ TEST_F(RecoveryPartTest, GoesFromTheStoredEpochToServing) {
   EXPECT_EQ(Take<coordinator_action::TakeOver>().size(), 1u);
   EXPECT_TRUE(recovery_.OnTookOver());
   job_.version = recovery_.restored_version();
-  recovery_.BeginServing(/*durable_step=*/5);
+  recovery_.BeginServing("the newest checkpoint is of step 5");
   EXPECT_FALSE(recovery_.is_recovering());
+  EXPECT_EQ(Take<coordinator_action::Notice>().at(0).text,
+            "epoch 5 begins with step 8 of epoch 4 from the servers' memory; the newest checkpoint "
+            "is of step 5 (--from_checkpoint goes back)");
   EXPECT_EQ(Take<coordinator_action::Serving>().at(0).version, 8u);
 }
 
@@ -100,7 +103,7 @@ TEST_F(RecoveryPartTest, ClassifiesErrorsAndPolledStatesOfShards) {
   recovery_.OnReplies(Restored());
   recovery_.TakeOverOrServe();
   recovery_.OnTookOver();
-  recovery_.BeginServing(0);
+  recovery_.BeginServing("no checkpoint has been published");
   EXPECT_EQ(recovery_.JudgeFailure(0, not_ready), Recovery::Failure::kLostEpoch);
   EXPECT_EQ(recovery_.JudgeFailure(0, absl::UnavailableError("")), Recovery::Failure::kRepeat);
   EXPECT_EQ(recovery_.JudgeFailure(0, absl::DataLossError("")), Recovery::Failure::kFinal);

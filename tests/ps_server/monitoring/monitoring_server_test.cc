@@ -32,6 +32,7 @@ ps::StatusReply MakeStatus() {
   status.set_version(120);
   status.set_num_steps(400);
   status.set_durable_step(100);
+  status.set_has_checkpoint(true);
   status.set_waiting_for("clone 1 of 2 (compute)");
   status.set_waiting_seconds(7.5);
   status.set_checkpoints(2);
@@ -199,6 +200,7 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   EXPECT_TRUE(status["accuracy"].is_null());
   EXPECT_TRUE(status["staleness"].is_null());
   EXPECT_EQ(status["contributors"]["counts"], (json{5, 115, 0}));
+  EXPECT_EQ(status["checkpoint"]["exists"], true);
   EXPECT_EQ(status["checkpoint"]["age_seconds"], 30.0);
   ASSERT_EQ(status["clones"].size(), 2);
   const json& first = status["clones"][0];

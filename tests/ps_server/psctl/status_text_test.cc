@@ -20,6 +20,7 @@ ps::StatusReply RunningJob() {
   status.set_sync(true);
   status.set_num_replicas(4);
   status.set_durable_step(1000);
+  status.set_has_checkpoint(true);
   status.set_seconds_since_checkpoint(75);
   status.set_last_checkpoint_seconds(0.44);
   status.set_checkpoints(3);
@@ -102,6 +103,9 @@ TEST(StatusTextTest, ShowsAJobThatHasJustBegun) {
   const std::string text = FormatStatus(status, "a");
   EXPECT_THAT(text, HasSubstr("step 0; no checkpoint; 0 since the server started\n"));
   EXPECT_THAT(text, HasSubstr("no clone is known\n"));
+  status.set_has_checkpoint(true);  // of the declared variables of an external model
+  EXPECT_THAT(FormatStatus(status, "a"),
+              HasSubstr("step 0; checkpoint of step 0; 0 since the server started\n"));
   EXPECT_THAT(text, Not(HasSubstr("staleness")));
   status.mutable_staleness()->set_counts(0, 5);
   EXPECT_THAT(FormatStatus(status, "a"), HasSubstr("staleness: 0 and more in 5 pushes\n"));
