@@ -83,8 +83,8 @@ void Coordinator::On(const coordinator_event::ReplicasPersisted& event) {
   members_.NoteScaled();
   const bool now = steps_.is_open() && WaitsForAbsent();
   const uint64_t from_step = NextDivisibleStep();
-  Tell(absl::StrFormat("an administrator has scaled the job from %d to %d replicas: step %d is the "
-                       "first that is divided by the new number",
+  Tell(absl::StrFormat("an administrator has scaled the job from %d to %d replicas: the batch of "
+                       "step %d is the first that is divided over the new number of replicas",
                        members_.num_replicas(), event.num_replicas, from_step),
        &actions_);
   scaling_.Answer(from_step);

@@ -245,7 +245,7 @@ void Membership::WarnOfOtherRounding(uint32_t worker) {
     if (!clone.alive || other.rounding().empty() || other.rounding() == own.rounding()) continue;
     warned_of_rounding_ = true;
     Warn(absl::StrFormat("%s computes on %s, but %s on %s. The last bits of their gradients "
-                         "differ, so the result depends on which clone computes which part",
+                         "may differ, so the result depends on which clone computes which part",
                          CloneName(worker), own.device(), CloneName(id), other.device()),
          actions_);
     return;

@@ -115,14 +115,15 @@ void WriteProgress(const MonitoringSnapshot& snapshot, MetricsText* text) {
   text->Counter("ps_images_total", "Images trained on since the server started.",
                 static_cast<double>(figures.images));
   text->Counter("ps_dropped_contributions_total",
-                "Contributions that came too late for their step.",
+                "Contributions left out: missing when their step was decided (synchronous), or "
+                "refused as stale (asynchronous).",
                 static_cast<double>(status.dropped_contributions()));
   text->Counter("ps_void_contributions_total",
                 "Contributions left out because a value in them was not finite.",
                 static_cast<double>(status.void_contributions()));
   text->Counter("ps_duplicate_pushes_total", "Contributions that came again and were not counted.",
                 static_cast<double>(status.duplicate_pushes()));
-  text->Gauge("ps_rolled_back_steps", "Steps lost at the last start.",
+  text->Gauge("ps_rolled_back_steps", "Steps lost by the last recovery.",
               static_cast<double>(status.rolled_back_steps()));
   text->Family("ps_gradient_staleness_steps", MetricType::Histogram,
                "Versions applied between a gradient's pull and its use (asynchronous mode).");

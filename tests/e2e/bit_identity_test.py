@@ -85,7 +85,7 @@ class BitIdentity(EndToEndTest):
                    for index, isa in enumerate(("auto", "sse4"))]
         for process in (*workers, server):
             self.assertEqual(process.wait(), 0, process.text())
-        self.assertEqual(server.text().count("The last bits of their gradients differ"), 1, server.text())
+        self.assertEqual(server.text().count("The last bits of their gradients may differ"), 1, server.text())
         self.assertEqual(self.manifest(20, "mixed")["devices"], sorted([device, "the CPU (sse4) in fp32"]))
 
     def manifest(self, step, run):
