@@ -1,9 +1,11 @@
 #include "common/config/pipeline_config.h"
 
-#include <sys/stat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cstdint>
-#include <fstream>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/nearest_name.h"
@@ -210,6 +213,33 @@ void FillDefaults(google::protobuf::Message* message) {
   }
 }
 
+absl::Status CannotBeRead(const std::string& path, int error) {
+  const std::string name = absl::StrCat("pipeline config ", path);
+  if (error == ENOENT || error == ENOTDIR) {
+    return absl::NotFoundError(
+        absl::StrCat(name, ": no such file; examples are in deploy/pipelines"));
+  }
+  const std::string message = absl::StrCat(name, " cannot be read: ", std::strerror(error));
+  if (IsPassingErrno(error)) return MarkPassing(absl::InternalError(message));
+  if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
+  return absl::InvalidArgumentError(message);
+}
+
+// Reads to the end, but at most `max_bytes`, because a device or a pipe may never end. Returns an
+// errno, or 0.
+int ReadUpTo(int fd, size_t max_bytes, std::string* text) {
+  text->resize(max_bytes);
+  size_t size = 0;
+  ssize_t count = 1;
+  while (size < max_bytes && count != 0) {
+    count = ::read(fd, text->data() + size, max_bytes - size);
+    if (count < 0 && errno != EINTR) return errno;
+    if (count > 0) size += count;
+  }
+  text->resize(size);
+  return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::string& text,
@@ -236,20 +266,15 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
   if (path.empty()) {
     return absl::InvalidArgumentError("no pipeline config given; pass --pipeline_config_path=FILE");
   }
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0) {
-    return absl::NotFoundError(
-        absl::StrCat("pipeline config ", path, ": no such file; examples are in deploy/pipelines"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  // Reads at most one byte more than allowed, because a device or a pipe may never end.
-  std::string text(kMaxBytes + 1, '\0');
-  if (!S_ISDIR(info.st_mode)) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(file.gcount());
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return CannotBeRead(path, errno);
+  std::string text;
+  const int error = ReadUpTo(fd, kMaxBytes + 1, &text);
+  ::close(fd);
+  if (error != 0) return CannotBeRead(path, error);
   if (text.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("pipeline config ", path, ": expected a readable text file, got ",
-                     S_ISDIR(info.st_mode) ? "a folder" : "an empty or unreadable file"));
+        absl::StrCat("pipeline config ", path, " is empty, expected protobuf text"));
   }
   return ParsePipelineConfig(text, path);
 }

@@ -15,11 +15,13 @@ namespace pushpull {
 // Reads and parses the file at `path`. It does not check values; programs call LoadValidConfig and
 // ParseValidConfig (validate_config.h), which do.
 //
-// NOT_FOUND: the file does not exist. INVALID_ARGUMENT: the file cannot be read, is no protobuf
-// text of the schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound
-// the parser's time and stack). The message lists every unknown field or extension and the first
-// syntax error with file, line, column and field, and suggests a similar name. It lists up to
-// kMaxListedProblems problems and counts the rest.
+// Blocks on the disk. NOT_FOUND: the file does not exist. PERMISSION_DENIED: this process may not
+// read it. INTERNAL: it cannot be read now, which may pass (common/base/passing_error.h).
+// INVALID_ARGUMENT: it cannot be read for another reason, is empty, is no protobuf text of the
+// schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound the parser's
+// time and stack). The message lists every unknown field or extension and the first syntax error
+// with file, line, column and field, and suggests a similar name. It lists up to kMaxListedProblems
+// problems and counts the rest.
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::string& path);
 
 // Parses text that is not from a file, for example from the server's reply. Messages show `name` in

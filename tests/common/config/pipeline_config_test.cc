@@ -1,10 +1,16 @@
 #include "common/config/pipeline_config.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "common/base/passing_error.h"
 
 namespace pushpull {
 namespace {
@@ -162,6 +168,36 @@ TEST(PipelineConfigTest, MissingFileIsNotFoundAndNamed) {
   EXPECT_EQ(LoadPipelineConfig("").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LoadPipelineConfig(testing::TempDir()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(PipelineConfigTest, AFileThatCannotBeReadNamesTheReason) {
+  const std::string link = testing::TempDir() + "/loop.config";
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(link, link);
+  const absl::Status loop = LoadPipelineConfig(link).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(loop)) << loop;
+  EXPECT_EQ(loop.message(),
+            "pipeline config " + link + " cannot be read: Too many levels of symbolic links");
+  std::filesystem::remove(link);
+  EXPECT_THAT(std::string(LoadPipelineConfig(testing::TempDir()).status().message()),
+              HasSubstr("cannot be read: Is a directory"));
+  // Address 0 is not mapped, so Linux answers a read at the beginning of this file with EIO, as for
+  // a broken disk.
+  const absl::Status broken = LoadPipelineConfig("/proc/self/mem").status();
+  EXPECT_TRUE(absl::IsInternal(broken)) << broken;
+  EXPECT_TRUE(IsPassing(broken)) << broken;
+  EXPECT_EQ(broken.message(), "pipeline config /proc/self/mem cannot be read: Input/output error");
+}
+
+TEST(PipelineConfigTest, AFileThatMayNotBeReadSaysSo) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
+  const std::string path = testing::TempDir() + "/private.config";
+  std::ofstream(path) << "model {}";
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  const absl::Status status = LoadPipelineConfig(path).status();
+  std::filesystem::remove(path);
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_EQ(status.message(), "pipeline config " + path + " cannot be read: Permission denied");
 }
 
 TEST(PipelineConfigTest, ReadsAnEmptyFileAsAnEmptyConfig) {
