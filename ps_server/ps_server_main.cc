@@ -292,7 +292,7 @@ absl::Status Serve(Server* server, const StopSignal& signal, Clock* clock) {
     if (stay) clock->Sleep(kServePeriod);  // WaitForEnd does not wait after the end
     if (signal.requested() && !draining) {
       draining = true;
-      LOG(INFO) << "finishing the step and publishing a checkpoint";
+      LOG(INFO) << "finishing or giving up the open step, then publishing a checkpoint";
       server->Drain();
     }
     ShowProgress(*server, &line);

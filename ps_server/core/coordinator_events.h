@@ -96,7 +96,8 @@ struct Scale {
   CallId call = 0;
   ps::ScaleRequest request;
 };
-// Finishes or gives up the open step, publishes a checkpoint, then gives Drained.
+// Finishes or gives up the open step (Steps::IsGivenUpBy), publishes a checkpoint, then gives
+// Drained.
 struct Drain {
   CallId call = 0;  // 0: SIGTERM, which expects no answer
 };

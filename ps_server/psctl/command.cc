@@ -289,8 +289,9 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
       return Show(client->Drain({}, command.timeout), command.output,
                   [](const ps::DrainReply& reply) {
                     return absl::StrFormat(
-                        "the server ends: step %d is applied; it finishes the open one, publishes "
-                        "a checkpoint and exits with 143\n",
+                        "the server ends: step %d is applied. It finishes a synchronous step that "
+                        "has commits if that takes no more than 5 s, and gives up any other. Then "
+                        "it publishes a checkpoint and exits with 143\n",
                         reply.version());
                   });
     case PsctlCommand::Kind::kScale:

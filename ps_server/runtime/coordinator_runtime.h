@@ -68,8 +68,8 @@ class CoordinatorRuntime {
   // callbacks that already run on other threads finish. The shards must still exist. Blocks
   // for the work in progress.
   void Stop();
-  // Finishes the current step and publishes a checkpoint, as SIGTERM asks. listener.ended
-  // follows when the checkpoint is published or has failed.
+  // Finishes or gives up the open step (Steps::IsGivenUpBy) and publishes a checkpoint, as SIGTERM
+  // asks. listener.ended follows when the checkpoint is published or has failed.
   void Drain();
   // Calls of administrators. The Drain below is answered at once and then calls
   // listener.end_wanted; the rest is as in Drain() above.

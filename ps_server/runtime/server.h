@@ -75,8 +75,8 @@ class Server {
   // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
   // other status is the failure that stopped training.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
-  // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
-  // not block; WaitForEnd returns the end.
+  // Starts a clean end, as SIGTERM asks: finishes or gives up the open step (Steps::IsGivenUpBy)
+  // and publishes a checkpoint. Does not block; WaitForEnd returns the end.
   void Drain();
   // Whether an administrator has called Drain (psctl drain): the process has to end, as after
   // SIGTERM.

@@ -91,11 +91,11 @@ class ServerCore {
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
   // Makes WaitForEnd return `status` from now on. Only the first call counts. Thread-safe.
   void End(const absl::Status& status);
-  // Starts a clean end, as SIGTERM asks: finishes the step and publishes a checkpoint. Does
-  // not block; WaitForEnd returns the end. No step is complete without every task, so a
-  // process without task 0 asks task 0 to drain the whole job and stays until task 0 ends it.
-  // It gives up with CANCELLED when task 0 has not answered for 5 seconds or has not ended the
-  // job after 28 seconds.
+  // Starts a clean end, as SIGTERM asks: finishes or gives up the open step (Steps::IsGivenUpBy)
+  // and publishes a checkpoint. Does not block; WaitForEnd returns the end. No step is complete
+  // without every task, so a process without task 0 asks task 0 to drain the whole job and stays
+  // until task 0 ends it. It gives up with CANCELLED when task 0 has not answered for 5 seconds or
+  // has not ended the job after 28 seconds.
   void Drain();
   // Whether the process has to end once WaitForEnd has returned an end, even if it would
   // otherwise stay: an administrator has called Drain, or task 0 has ended this task. Thread-safe.
