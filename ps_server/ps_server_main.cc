@@ -78,10 +78,14 @@ ABSL_FLAG(
     "if there is no such checkpoint");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when the last step is applied and the final checkpoint is published");
-ABSL_FLAG(bool, check_cluster, false,
-          "Ask every other ps task whether it answers, print a table, and exit with 0, or with 200 "
-          "if a task does not answer");
-ABSL_FLAG(int, health_port, 0, "Port of a plaintext gRPC health service; 0: off");
+ABSL_FLAG(
+    bool, check_cluster, false,
+    "Ask every other ps task whether it is ready, print a table, and exit with 0, or with 200 "
+    "if a task is not ready: it does not answer, is still starting, or belongs to another job "
+    "or version");
+ABSL_FLAG(int, health_port, 0,
+          "Port of a gRPC health service on all interfaces, without TLS; it says only whether the "
+          "server serves; 0: off");
 ABSL_FLAG(std::string, peer_secret_file, "",
           "File with the secret that the ps tasks share and nobody else may read; needed when they "
           "run in several processes without TLS; default: peer_secret in train_dir, which task 0 "

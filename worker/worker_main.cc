@@ -64,8 +64,9 @@ ABSL_FLAG(int, num_workers, 0,
 ABSL_FLAG(int, worker_index, -1,
           "Index of this worker, counted from 0; default: from TF_CONFIG or Slurm, else 0");
 ABSL_FLAG(bool, check_cluster, false,
-          "Ask every ps task whether it answers, print a table, and exit with 0, or with 200 if a "
-          "task does not answer");
+          "Ask every ps task whether it is ready, print a table, and exit with 0, or with 200 if a "
+          "task is not ready: it does not answer, is still starting, or belongs to another job or "
+          "version");
 ABSL_FLAG(std::string, gradient_precision, "fp32",
           "Precision of pushed gradients: fp32; bf16, which halves the data sent; or int8, which "
           "sends about a quarter and carries the rounding error into the clone's next gradient "

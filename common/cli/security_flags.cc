@@ -12,7 +12,8 @@ ABSL_FLAG(std::string, tls_ca, "",
           "together with --tls_cert and --tls_key it turns on mutual TLS");
 ABSL_FLAG(std::string, tls_cert, "", "PEM file with this program's certificate");
 ABSL_FLAG(std::string, tls_key, "",
-          "PEM file with the private key of --tls_cert; must be readable by its owner alone");
+          "PEM file with the private key of --tls_cert; must be readable by its owner alone; the "
+          "group may read it if root owns it");
 ABSL_FLAG(bool, insecure, false,
           "allow plaintext beyond this machine: everybody who reaches the port can read and change "
           "the training");

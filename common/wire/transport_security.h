@@ -19,7 +19,9 @@ inline constexpr absl::string_view kUnixPrefix = "unix:";
 struct TlsFiles {
   std::string ca;    // the authorities whose certificates are accepted from peers
   std::string cert;  // this process's certificate, followed by those of its issuers
-  std::string key;   // the private key of `cert`; must be readable by its owner alone
+  // The private key of `cert`. Must be readable by its owner alone; the group may read it if root
+  // owns it (common/wire/security/private_file.h).
+  std::string key;
 };
 
 // Filled by TransportSecurityFromFlags (common/cli/security_flags.h).
