@@ -40,7 +40,7 @@ struct CheckpointManifest {
   uint64_t epoch = 0;
   uint64_t step = 0;          // the version of the variables
   uint64_t updates = 0;       // of moving statistics: local_steps for each step (docs/FORMATS.md)
-  uint64_t num_replicas = 0;  // replicas in the barrier
+  uint64_t num_replicas = 0;  // replicas of the job
   uint64_t seed = 0;
   bool sync = true;
   bool training_done = false;

@@ -124,8 +124,9 @@ struct PersistEpoch {
 // Find the newest checkpoint. Carried out only after a PublishCheckpoint under way has finished.
 struct FindCheckpoint {};
 // Recovery has succeeded: write the new server's files into train_dir (pipeline.config, an event
-// file) and remove what a killed server left there. Happens once per process; before it, only
-// run_id and EPOCH change in train_dir.
+// file) and remove what a killed server left there. Happens once per process. Before it, only LOCK,
+// run_id, EPOCH and peer_secret are written in train_dir, and checkpoints that were not published
+// and folders .trash-* are removed or given their names back (run_state.h).
 struct TakeOver {};
 // Write the number of replicas that an administrator has set to train_dir; fsync it. The next
 // process begins with it: CoordinatorOptions::scaled.

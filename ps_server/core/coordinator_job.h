@@ -1,5 +1,5 @@
 // What the parts of the Coordinator share: where the job stands, and what a part asks the
-// Coordinator to do. Plain values. The parts are membership.h, steps.h, recovery.h and
+// Coordinator to do. Plain values. The parts are membership.h, scaling.h, steps.h, recovery.h and
 // checkpoints.h.
 #ifndef PUSHPULL_PS_SERVER_CORE_COORDINATOR_JOB_H_
 #define PUSHPULL_PS_SERVER_CORE_COORDINATOR_JOB_H_

@@ -87,8 +87,8 @@ class Membership {
 
   // Returns NOT_FOUND for a clone that the job does not know, INVALID_ARGUMENT for a long reason.
   absl::Status CheckEvict(const ps::EvictRequest& request) const;
-  // Ends the clone's lease for good. Returns the replicas that it had. A repeated call does
-  // nothing.
+  // Ends the clone's lease for as long as this process lives. Returns the replicas that it had. A
+  // repeated call does nothing.
   ps::EvictReply Evict(const ps::EvictRequest& request);
 
   // Ends the leases that are due. Returns the clones that are lost thereby.

@@ -76,8 +76,8 @@ class ReplicaTable {
   // Renews the lease, even one that has ended. Returns false if the clone has not registered in
   // this epoch or is evicted.
   bool Renew(uint32_t worker_id, absl::Duration now);
-  // Ends the clone's lease for good and returns the replicas it owned, which Reassign gives away. A
-  // repeated call returns nothing.
+  // Ends the clone's lease for as long as this process lives. Returns the replicas that it owned,
+  // which Reassign gives away. A repeated call returns nothing.
   std::vector<uint32_t> Evict(uint32_t worker_id, const std::string& reason);
   bool IsEvicted(uint32_t worker_id) const;
   // Ends the leases that are due and returns the clones that are lost thereby.

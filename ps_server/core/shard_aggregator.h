@@ -1,5 +1,5 @@
 // One shard of the variables: stages pushed chunks, applies what the coordinator has decided and
-// answers pulls. README.md beside this file describes the protocol.
+// answers pulls. docs/PROTOCOL.md describes the protocol.
 //
 // A pure state machine without threads, sockets, files or a clock: the runtime feeds events and
 // carries out the actions in order. Not thread-safe; the runtime's lock around a call is held for

@@ -71,7 +71,8 @@ class ShardStore {
   // Gives up the version in ahead_, if there is one.
   void DropVersion();
   // Makes the buffer of the next version writable. Blocks while pulls read the buffer; after 250 ms
-  // it leaves the buffer to the pulls and gives the next version a new one.
+  // it leaves the buffer to the pulls and gives the next version a new one. If no further buffer
+  // may be left to pulls, it waits for up to 20 s (kLastPinPatience).
   absl::Status MakeWritable();
   // Reads version id.version from its checkpoint into `to` and `marks`. FAILED_PRECONDITION:
   // the checkpoint was published in another epoch.

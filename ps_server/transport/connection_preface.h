@@ -1,6 +1,6 @@
 // Checks the connection preface: the first bytes that a peer has to send. Connections with a wrong
-// one are closed before they reach gRPC, where each connection costs half a millisecond and, for
-// its transport and buffers, megabytes. All functions are thread-safe.
+// one are closed before they reach gRPC, where each connection costs about a millisecond of
+// processor time and, for its transport and buffers, megabytes. All functions are thread-safe.
 #ifndef PUSHPULL_PS_SERVER_TRANSPORT_CONNECTION_PREFACE_H_
 #define PUSHPULL_PS_SERVER_TRANSPORT_CONNECTION_PREFACE_H_
 

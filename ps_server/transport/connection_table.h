@@ -56,7 +56,7 @@ class ConnectionAccount {
 // Thread-safe.
 class ConnectionTable {
  public:
-  // clock must outlive the table. opening: how the server's connections begin.
+  // clock must outlive the table. preface: the connection preface that peers have to send.
   ConnectionTable(const ServerLimits& limits, ConnectionPreface preface, const Clock* clock);
   ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
