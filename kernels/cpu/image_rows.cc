@@ -21,7 +21,7 @@ namespace {
 
 using Ints = hn::RebindToSigned<Tag>;
 using Bytes = hn::Repartition<uint8_t, Tag>;
-static_assert(kRowAlignment % kLanes == 0);
+static_assert(kRowAlignment % kVectorLanes == 0);
 
 // Between (kernels/image_math.h) of vectors. There is no fused multiply-add, which rounds
 // differently.
@@ -55,8 +55,8 @@ void ResizeBlocks(const RowTaps& taps, const uint8_t* row, float* out) {
   const uint8_t* const low = taps.low_shuffle.data();
   const uint8_t* const high = taps.high_shuffle.data();
   const float* const weight = taps.weight.data();
-  for (int64_t i = 0; i < taps.size; i += kLanes) {
-    const auto blocks = LoadBlocks<kLanes / 4>(row, begin + i / 4);
+  for (int64_t i = 0; i < taps.size; i += kVectorLanes) {
+    const auto blocks = LoadBlocks<kVectorLanes / 4>(row, begin + i / 4);
     hn::StoreU(BetweenVectors(TakeElements(blocks, low + 4 * i), TakeElements(blocks, high + 4 * i),
                               hn::LoadU(Tag(), weight + i)),
                Tag(), out + i);
@@ -64,7 +64,7 @@ void ResizeBlocks(const RowTaps& taps, const uint8_t* row, float* out) {
 }
 
 void ResizeFloats(const RowTaps& taps, const float* row, float* out) {
-  for (int64_t i = 0; i < taps.size; i += kLanes) {
+  for (int64_t i = 0; i < taps.size; i += kVectorLanes) {
     const auto low = hn::GatherIndex(Tag(), row, hn::LoadU(Ints(), taps.low.data() + i));
     const auto high = hn::GatherIndex(Tag(), row, hn::LoadU(Ints(), taps.high.data() + i));
     hn::StoreU(BetweenVectors(low, high, hn::LoadU(Tag(), taps.weight.data() + i)), Tag(), out + i);
@@ -81,7 +81,7 @@ void Blend(int64_t size, const float* top, const float* bottom, float weight, fl
     return hn::Sub(hn::Mul(value, scale), one);
   };
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) FullLanes().Store(out + i, at(i));
+  for (; i + kVectorLanes <= size; i += kVectorLanes) FullLanes().Store(out + i, at(i));
   if (i < size) SomeLanes(size - i).Store(out + i, at(i));
 }
 

@@ -30,7 +30,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Tag = hn::CappedTag<float, 16>;
 using Vector = hn::Vec<Tag>;
-constexpr int64_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
+// The floats of a Vector.
+constexpr int64_t kVectorLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
 
 HWY_INLINE Vector Zero() { return hn::Zero(Tag()); }
 HWY_INLINE Vector LoadWhole(const float* p) { return hn::LoadU(Tag(), p); }
@@ -113,7 +114,7 @@ struct FullLanes {
 };
 class SomeLanes {
  public:
-  // 0 <= lanes < kLanes; 0 only for a vector that is all padding
+  // 0 <= lanes < kVectorLanes; 0 only for a vector that is all padding
   HWY_INLINE explicit SomeLanes(int64_t lanes)
       : lanes_(lanes),
         mask_(hn::FirstN(Tag(), lanes)),
@@ -140,11 +141,11 @@ class SomeLanes {
     hwy::Prefetch(p);
   }
   HWY_INLINE Vector LoadPadded(const float* p) const {
-    if constexpr (kLanes <= kPanelAlignment) return LoadWhole(p);
+    if constexpr (kVectorLanes <= kPanelAlignment) return LoadWhole(p);
     return hn::MaskedLoad(padded_mask_, Tag(), p);
   }
   HWY_INLINE void StorePadded(float* p, Vector v) const {
-    if constexpr (kLanes <= kPanelAlignment) return hn::StoreU(v, Tag(), p);
+    if constexpr (kVectorLanes <= kPanelAlignment) return hn::StoreU(v, Tag(), p);
     hn::BlendedStore(v, padded_mask_, Tag(), p);
   }
   HWY_INLINE void StorePadded(BfloatAsFloat* p, Vector v) const {
@@ -152,7 +153,7 @@ class SomeLanes {
   }
   HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
     const auto halves = UpperHalves(Rounded<Bfloat16>(v));
-    if constexpr (kLanes <= kPanelAlignment) return hn::StoreU(halves, HalfBits(), BitsOf(p));
+    if constexpr (kVectorLanes <= kPanelAlignment) return hn::StoreU(halves, HalfBits(), BitsOf(p));
     StoreHalves(halves, PadToPanel(lanes_), BitsOf(p));
   }
 
@@ -163,13 +164,13 @@ class SomeLanes {
 
   template <typename D, typename T>
   static HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* p, int64_t count) {
-    HWY_ALIGN T numbers[kLanes] = {};
+    HWY_ALIGN T numbers[kVectorLanes] = {};
     std::memcpy(numbers, p, count * sizeof(T));
     return hn::Load(d, numbers);
   }
   template <typename D, typename T>
   static HWY_INLINE void StoreFirst(D d, hn::Vec<D> v, int64_t count, T* p) {
-    HWY_ALIGN T numbers[kLanes];
+    HWY_ALIGN T numbers[kVectorLanes];
     hn::Store(v, d, numbers);
     std::memcpy(p, numbers, count * sizeof(T));
   }
@@ -197,10 +198,10 @@ class SomeLanes {
 template <typename F>
 HWY_INLINE void ForEachVector(int64_t begin, int64_t end, F f) {
   int64_t c = begin;
-  for (; c + kLanes <= end; c += kLanes) f(c, FullLanes{});
-  if constexpr (kLanes < kPanelAlignment) {
+  for (; c + kVectorLanes <= end; c += kVectorLanes) f(c, FullLanes{});
+  if constexpr (kVectorLanes < kPanelAlignment) {
     const int64_t padded_end = begin + PadToPanel(end - begin);
-    for (; c < padded_end; c += kLanes) f(c, SomeLanes(end > c ? end - c : 0));
+    for (; c < padded_end; c += kVectorLanes) f(c, SomeLanes(end > c ? end - c : 0));
   } else if (c < end) {
     f(c, SomeLanes(end - c));
   }

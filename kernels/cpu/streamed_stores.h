@@ -23,7 +23,7 @@ constexpr int64_t kLineBytes = 64;
 template <typename T>
 constexpr int64_t kLine = kLineBytes / sizeof(T);  // numbers in a line
 template <typename T>
-constexpr int kLineVectors = static_cast<int>(kLine<T> / kLanes);
+constexpr int kLineVectors = static_cast<int>(kLine<T> / kVectorLanes);
 // A kernel keeps some registers for each vector of a line, so more than two would not fit. A line
 // is one or two vectors for floats with AVX2 and AVX-512, and for Bfloat16 with AVX-512.
 template <typename T>

@@ -35,17 +35,17 @@ void FinishForwardVectors(const typename ForwardFinisher<T>::Tensors& out, Lanes
   Vector bias[kVectors], origin[kVectors], sum[kVectors], squares[kVectors];
 #pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
-    bias[v] = out.bias != nullptr ? lanes.Load(out.bias + c + v * kLanes) : Zero();
-    origin[v] = Rounded<T>(hn::Add(lanes.LoadPadded(tile + v * kLanes), bias[v]));
+    bias[v] = out.bias != nullptr ? lanes.Load(out.bias + c + v * kVectorLanes) : Zero();
+    origin[v] = Rounded<T>(hn::Add(lanes.LoadPadded(tile + v * kVectorLanes), bias[v]));
     sum[v] = squares[v] = Zero();
   }
   for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      const Vector product = lanes.LoadPadded(tile + r * stride + v * kLanes);
+      const Vector product = lanes.LoadPadded(tile + r * stride + v * kVectorLanes);
       const Vector y = Rounded<T>(hn::Add(product, bias[v]));
-      lanes.PrefetchStore(to + (r + kRowsAhead) * out.channels + v * kLanes);
-      lanes.StoreExact(to + r * out.channels + v * kLanes, y);
+      lanes.PrefetchStore(to + (r + kRowsAhead) * out.channels + v * kVectorLanes);
+      lanes.StoreExact(to + r * out.channels + v * kVectorLanes, y);
       const Vector d = hn::Sub(y, origin[v]);
       sum[v] = hn::Add(sum[v], d);
       squares[v] = hn::MulAdd(d, d, squares[v]);
@@ -56,8 +56,9 @@ void FinishForwardVectors(const typename ForwardFinisher<T>::Tensors& out, Lanes
   for (int v = 0; v < kVectors; ++v) {
     const Vector offset = hn::Div(sum[v], hn::Set(Tag(), static_cast<float>(rows)));
     const Vector deviation = hn::NegMulAdd(sum[v], offset, squares[v]);
-    lanes.StorePadded(out.sums->First(block) + c + v * kLanes, hn::Add(origin[v], offset));
-    lanes.StorePadded(out.sums->Second(block) + c + v * kLanes, MaxOrSecond(Zero(), deviation));
+    lanes.StorePadded(out.sums->First(block) + c + v * kVectorLanes, hn::Add(origin[v], offset));
+    lanes.StorePadded(out.sums->Second(block) + c + v * kVectorLanes,
+                      MaxOrSecond(Zero(), deviation));
   }
 }
 
@@ -87,7 +88,7 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
   Vector scale[kVectors], shift[kVectors], mean[kVectors], dbeta[kVectors], dgamma[kVectors];
 #pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
-    const int64_t from = c + v * kLanes;
+    const int64_t from = c + v * kVectorLanes;
     scale[v] = kNorm ? lanes.LoadPadded(out.coefficients.scale + from) : Zero();
     shift[v] = kNorm ? lanes.LoadPadded(out.coefficients.shift + from) : Zero();
     mean[v] = kNorm ? lanes.LoadPadded(out.coefficients.mean + from) : Zero();
@@ -97,10 +98,10 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
   for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      const int64_t i = (first_row + r) * channels + c + v * kLanes;
+      const int64_t i = (first_row + r) * channels + c + v * kVectorLanes;
       lanes.PrefetchStore(out.dx.dz + i + kRowsAhead * channels);
       if constexpr (kAdd) hwy::Prefetch(out.dx.add + i + kRowsAhead * channels);
-      Vector gradient = lanes.LoadPadded(tile + r * stride + v * kLanes);
+      Vector gradient = lanes.LoadPadded(tile + r * stride + v * kVectorLanes);
       if constexpr (kAdd) gradient = hn::Add(gradient, lanes.Load(out.dx.add + i));
       if (needs_raw) {
         const Vector raw = lanes.Load(x.raw + i);
@@ -119,8 +120,8 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
   if constexpr (!kNorm) return;
 #pragma GCC unroll 2
   for (int v = 0; v < kVectors; ++v) {
-    float* first = out.sums.First(block) + c + v * kLanes;
-    float* second = out.sums.Second(block) + c + v * kLanes;
+    float* first = out.sums.First(block) + c + v * kVectorLanes;
+    float* second = out.sums.Second(block) + c + v * kVectorLanes;
     if (store == Store::kAdd) {
       dbeta[v] = hn::Add(dbeta[v], lanes.LoadPadded(first));
       dgamma[v] = hn::Add(dgamma[v], lanes.LoadPadded(second));

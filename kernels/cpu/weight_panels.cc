@@ -53,7 +53,7 @@ void PackColumnPairs(const float* from, int64_t rows, int64_t columns, const Pan
 // is paired with zero.
 void RoundToPairs(const float* row, int64_t columns, uint32_t* out) {
   int64_t c = 0;
-  for (; c + kLanes <= columns; c += kLanes) {
+  for (; c + kVectorLanes <= columns; c += kVectorLanes) {
     const Vector rounded = Rounded<Bfloat16>(LoadWhole(row + c));
     hn::StoreU(UpperHalves(rounded), HalfBits(), reinterpret_cast<uint16_t*>(out) + c);
   }
