@@ -43,9 +43,8 @@ void Scaling::Ask(CallId call, const ps::ScaleRequest& request, uint64_t next_st
                         "raise train_config.batch_size",
                         wanted, batch_size, batch_size));
   } else if (job_.length.EndsAt(next_step - 1)) {
-    refusal = absl::FailedPreconditionError(
-        absl::StrFormat("step %d is the last, so no step would have another number of replicas",
-                        next_step - 1));
+    refusal = absl::FailedPreconditionError(absl::StrFormat(
+        "step %d is the last, so no step would have another number of replicas", next_step - 1));
   } else if (persisting_.has_value()) {
     refusal = absl::AbortedError(
         absl::StrFormat("%d replicas are being written to disk: ask again", *persisting_));

@@ -103,9 +103,10 @@ TEST_F(ScalingTest, AContributionOfTheOldDivisionDoesNotCount) {
   StartWithClones();
   Take<coordinator_action::Notice>();
   EXPECT_EQ(Scale(2).from_step(), 2u);
-  EXPECT_EQ(Take<coordinator_action::Notice>().at(0).text,
-            "an operator has scaled the job from 3 to 2 replicas: the batch of step 2 is the first "
-            "that is divided over the new number of replicas");
+  EXPECT_EQ(
+      Take<coordinator_action::Notice>().at(0).text,
+      "an administrator has scaled the job from 3 to 2 replicas: the batch of step 2 is the first "
+      "that is divided over the new number of replicas");
   const auto first = Commit(1, 0);
   EXPECT_EQ(first->new_grants_step(), 2u) << "the clone can ask for its new grants in time";
   EXPECT_TRUE(Commit(1, 1).ok());

@@ -16,8 +16,8 @@
 namespace pushpull::sim {
 namespace {
 
-// The latest catch comes at schedule 1723, all others by schedule 349. A change of the random choices
-// moves all of them, so the search goes on for much longer than it takes today.
+// The latest catch comes at schedule 1723, all others by schedule 349. A change of the random
+// choices moves all of them, so the search goes on for much longer than it takes today.
 constexpr uint64_t kSchedules = 7000;
 
 struct SeededBug {
