@@ -20,6 +20,7 @@ NATIVE = PACKAGE / "_native"  # where the wheel has the library and the programs
 OK = 0
 CANCELLED = 1
 DEADLINE_EXCEEDED = 4
+FAILED_PRECONDITION = 9
 
 FloatPointer = ctypes.POINTER(ctypes.c_float)
 

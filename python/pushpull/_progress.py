@@ -3,6 +3,7 @@ line every 30 seconds. A clone of `pushpull worker` reports to the supervisor, w
 """
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import time
@@ -98,18 +99,22 @@ class ProgressLine:
     def interrupt(self) -> None:
         """Ends a refreshed line, because other output follows."""
         if self._open:
-            self._out.write("\n")
+            self._write("\n")
             self._open = False
 
     def _show(self, line: str) -> None:
         self._shown_at, self._unshown = time.monotonic(), ""
         if self._terminal:
             line = line[:shutil.get_terminal_size().columns - 1]
-            self._out.write(f"\r{line}\x1b[K")
+            self._write(f"\r{line}\x1b[K")
             self._open = True
         else:
-            self._out.write(line + "\n")
-        self._out.flush()
+            self._write(line + "\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the file is closed or full; training goes on
+            self._out.write(text)
+            self._out.flush()
 
 
 class Reporter:

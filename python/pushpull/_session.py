@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Optional, Protocol, TypeVar, Union
 
 from pushpull._progress import Reporter
-from pushpull.errors import Error
+from pushpull.errors import Error, InvalidArgumentError
 from pushpull.parameter_server import FloatArray, ParameterServer, RawBatch, Variable
 
 
@@ -26,19 +26,24 @@ class Session:
     def __init__(self, ps: Server, show_progress: bool) -> None:
         self.ps = ps if isinstance(ps, ParameterServer) else ps.connect()
         self._reporter = Reporter(self.ps, show_progress)
-        self._num_samples: Optional[int] = None
+        self._num_samples: Optional[int] = None  # None: the clone is not registered
         self._ended = ""  # why the clone has ended before training has
         self.batch: Optional[RawBatch] = None  # the one that is being computed
-        self.started = False
 
     def start(self, variables: Sequence[Variable], values: Sequence[FloatArray], num_samples: int, *,
               device: str = "", rounding: str = "") -> None:
-        """Registers the clone. A repeated call checks that the number of samples is the same."""
-        if self._num_samples is None:
-            self.ps.start(variables, values, num_samples, device=device, rounding=rounding)
-            self._num_samples = num_samples
-            self.started = True
-        elif self._num_samples != num_samples:
+        """Registers the clone."""
+        self.ps.start(variables, values, num_samples, device=device, rounding=rounding)
+        self._num_samples = num_samples
+
+    @property
+    def started(self) -> bool:
+        """Whether the clone is registered."""
+        return self._num_samples is not None
+
+    def check_samples(self, num_samples: int) -> None:
+        """Raises ValueError if the clone was registered for another number of samples."""
+        if self._num_samples != num_samples:
             raise ValueError(f"this clone trains on {self._num_samples} samples; it cannot go on with {num_samples}")
 
     def batches(self, load: Callable[[FloatArray], None]) -> Iterator[RawBatch]:
@@ -46,14 +51,16 @@ class Session:
 
         A batch that the caller has not finished is yielded again by the next iterator, but not by the same one.
         """
-        pending, self.batch = self.batch, None
+        self.batch = None
+        first = True
         while True:
             self.check()
             if self.batch is not None:
                 raise Error(f"the batch at position {self.batch.position} was not finished: call step() or push() once "
                             "for each batch")
-            self.batch = pending or self.ps.next_batch(lambda: self._reporter.tick(is_waiting=True))
-            pending = None
+            # Only the library knows whether an interrupted call has handed the last batch back.
+            self.batch = self.ps.next_batch(lambda: self._reporter.tick(is_waiting=True), or_open=first)
+            first = False
             if self.batch is None:
                 break
             load(self.batch.weights)
@@ -74,13 +81,19 @@ class Session:
     def check(self) -> None:
         """Raises Error if the clone or its connection has ended or the process was forked."""
         if self._ended:
-            raise Error(f"this trainer has ended, because {self._ended}")
+            raise Error(f"this trainer has ended, because {self._ended}; connect again for another one")
         self.ps.check_process()
 
     def finish(self, samples: int, loss: float, metrics: Mapping[str, float]) -> None:
         """Ends the batch and hands the gradient over."""
-        self.ps.finish(samples, loss, metrics)
-        self.batch = None
+        # An exception such as KeyboardInterrupt may end the call after the library has taken the batch, and what is
+        # being sent must not be written to.
+        batch, self.batch = self.batch, None
+        try:
+            self.ps.finish(samples, loss, metrics)
+        except (AttributeError, TypeError, ValueError, InvalidArgumentError):  # an argument was refused
+            self.batch = batch
+            raise
         self._reporter.tick(is_waiting=False)
 
     def give_up(self, message: str) -> None:

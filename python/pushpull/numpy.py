@@ -74,10 +74,11 @@ class Trainer(TrainerBase):
         server has other variables.
         """
         self._session.check()
-        first = not self._session.started
-        self._session.start(self._variables, [self._as_float32(v.name) for v in self._variables], num_samples,
-                            device=f"the CPU, NumPy {numpy.__version__}")
-        if first:
+        if self._session.started:
+            self._session.check_samples(num_samples)
+        else:
+            self._session.start(self._variables, [self._as_float32(v.name) for v in self._variables], num_samples,
+                                device=f"the CPU, NumPy {numpy.__version__}")
             self._offsets = [self.ps.offset(i) for i in range(len(self._variables))]
         return self._batches(num_samples, shuffle)
 

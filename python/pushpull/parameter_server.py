@@ -160,10 +160,12 @@ class ParameterServer:
         self._check = check
         self._lock = threading.RLock()  # guards _clone where `stop` meets `close`; a signal handler may stop as well
         self._stopped = False
+        self._registers = False  # start was called and has not failed
         self._session, self._number = int(options.session), int(options.process_number)
         self._replaced = False  # by a later connection of the clone from this process
         self._batch = _library.Batch()
         self._returned = True  # whether the caller of next_batch has got the batch in _batch
+        self._last: Optional[RawBatch] = None  # that next_batch has returned
         self._arrays: dict[int, FloatArray] = {}
         self._variables: list[Variable] = []
         self.clone = int(options.worker_id)
@@ -237,7 +239,7 @@ class ParameterServer:
         message = self._library.pushpull_clone_error(self._handle())
         text = (message or b"").decode(errors="replace")
         if code == _library.CANCELLED and self._stopped:
-            return StoppedError(text or "stopped")
+            return StoppedError(f"{text or 'this clone was told to stop'}; connect again to go on")
         return error_of(code, text)
 
     def _do(self, function: Any, *arguments: Any) -> None:
@@ -274,6 +276,8 @@ class ParameterServer:
         Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
         difference, if the job has other variables, or has the same ones with other options or frozen ones.
         """
+        if self._stopped or self._registers:
+            raise StoppedError("this connection has registered, or was stopped before or while it did; connect again")
         num_samples = operator.index(num_samples)
         if len(variables) != len(values):
             raise ValueError(f"{len(variables)} variables have {len(values)} values")
@@ -296,10 +300,19 @@ class ParameterServer:
             entry.frozen = variable.frozen
             entry.moving_average_decay = variable.moving_average_decay
             pointers[i] = array.ctypes.data_as(_library.FloatPointer)
-        self._do(self._library.pushpull_clone_computes_on, device.encode(), rounding.encode())
-        self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
+        self._registers = True  # and stays so after an exception such as KeyboardInterrupt
+        try:
+            self._do(self._library.pushpull_clone_computes_on, device.encode(), rounding.encode())
+            self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
+        except Exception:
+            self._registers = False
+            raise
         self._variables = list(variables)
         del kept
+        self._end_others()
+
+    def _end_others(self) -> None:
+        """Ends the earlier connections of this clone in this process."""
         for other in _connections():
             if other._session == self._session and other._number < self._number:
                 other._end_as_replaced()
@@ -324,10 +337,11 @@ class ParameterServer:
             self._arrays[address] = numpy.ctypeslib.as_array(pointer, (self.total_elements,))
         return self._arrays[address]
 
-    def next_batch(self, tick: Callable[[], None] = lambda: None) -> Optional[RawBatch]:
+    def next_batch(self, tick: Callable[[], None] = lambda: None, or_open: bool = False) -> Optional[RawBatch]:
         """Blocks until there is a batch to compute. Returns None when training has ended; see `last_weights`.
 
-        tick: called a few times a second while the clone waits.
+        tick: called a few times a second while the clone waits. or_open: if the last batch has neither been finished nor
+        given up, return it again; otherwise that raises FailedPreconditionError.
         """
         batch = self._batch
         # An exception such as KeyboardInterrupt may have ended the call before this one after it had taken a batch.
@@ -337,6 +351,9 @@ class ParameterServer:
             code = self._library.pushpull_clone_next(handle, POLL_MILLISECONDS, ctypes.byref(batch))
             if code == _library.OK:
                 break
+            if or_open and code == _library.FAILED_PRECONDITION and not batch.over and self._last is not None:
+                self._returned, batch.version = True, self._last.version
+                return self._last
             if self._check is not None:
                 self._check()
             if code != _library.DEADLINE_EXCEEDED or batch.over:  # over: the server was given up
@@ -346,6 +363,7 @@ class ParameterServer:
             return None
         raw = RawBatch(batch.replica, batch.position, batch.version, batch.first_sample, batch.samples,
                        self._array(batch.weights), self._array(batch.gradient))
+        self._last = raw
         self._returned = True
         return raw
 

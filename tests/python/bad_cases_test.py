@@ -140,25 +140,6 @@ class BadCases(PythonJobTest):
         self.assertEqual(next(batches).position, 1)
         self.assertEqual(trainer.ps.progress().samples, len(batch))
 
-    def test_interrupted_wait_loses_no_batch(self):
-        trainer = self.trainer(self.serve())
-        library = trainer.ps._library
-
-        def interrupted(*arguments):
-            code = library.pushpull_clone_next(*arguments)
-            if code == 0:  # the interpreter raises when the function returns, as after Ctrl-C during the wait
-                raise KeyboardInterrupt
-            return code
-
-        with mock.patch.object(trainer.ps, "_library", mock.Mock(wraps=library, pushpull_clone_next=interrupted)):
-            with self.assertRaises(KeyboardInterrupt):
-                next(trainer.batches(40))
-        positions = []
-        for batch in trainer.batches(40):
-            positions.append(batch.position)
-            trainer.push({}, samples=len(batch), loss=1.0)
-        self.assertEqual(positions, [0, 1, 2, 3, 4])
-
     def test_loop_that_raises_gives_the_batch_up(self):
         server = self.serve(num_clones=1, steps=5)
         with self.assertRaisesRegex(ZeroDivisionError, "on purpose"):
