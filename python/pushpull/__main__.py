@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, Optional
 
-from pushpull import __version__, _library, _supervisor, doctor
+from pushpull import __version__, _library, _supervisor, checkpoint, doctor
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
@@ -56,6 +56,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
+    """Waits for the server's end if training has ended. Otherwise ends the server, and says so.
+
+    step, num_steps: what the clones have reported last.
+    """
+    # The server tells the clones that training has ended when it has published a checkpoint that says so.
+    if server.wait(0.0) is None and not checkpoint.training_is_done(server.train_dir, step):
+        print("pushpull: all clones have ended before training has; ending ps_server", file=sys.stderr, flush=True)
+        server.close()
+        found = checkpoint.steps(server.train_dir)
+        limit = f" of {num_steps}" if num_steps else ""
+        print(f"pushpull: the last checkpoint is of step {found[-1]}{limit}" if found else
+              "pushpull: there is no checkpoint", file=sys.stderr, flush=True)
+        return
+    server.wait(_SERVER_END_S)
+    server.check()
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code."""
     parser = _parser()
@@ -97,10 +115,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
             options.ps, options.server = server.address, server
-            code = _supervisor.Supervisor(options).run()
+            supervisor = _supervisor.Supervisor(options)
+            code = supervisor.run()
             if code == 0:
-                server.wait(_SERVER_END_S)
-                server.check()
+                _await_end(server, *supervisor.progress())
             return code
     except Error as error:
         print(f"pushpull: {error}", file=sys.stderr)

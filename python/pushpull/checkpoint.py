@@ -108,6 +108,15 @@ def open_checkpoint(train_dir: PathLike, step: Optional[int] = None) -> Checkpoi
     return Checkpoint(folder / f"ckpt-{step:08d}")
 
 
+def training_is_done(train_dir: PathLike, step: int) -> bool:
+    """Returns whether the newest checkpoint is of `step` or a later one, and says that training has ended.
+
+    Raises CheckpointError if the checkpoint is damaged.
+    """
+    found = steps(train_dir) if os.path.isdir(train_dir) else []
+    return bool(found) and found[-1] >= step and open_checkpoint(train_dir, found[-1]).training_done
+
+
 def load(train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> dict[str, FloatArray]:
     """Returns the variables of a checkpoint by name.
 

@@ -139,5 +139,47 @@ class StartsThatFail(unittest.TestCase):
         self.assertIn("ps_server was killed; starting it again", said[1])
 
 
+class Output(unittest.TestCase):
+
+    def setUp(self):
+        reader, self._writer = os.pipe()
+        self._stream = _supervisor._Stream(os.fdopen(reader, "rb", buffering=0))
+        self.addCleanup(self._stream.file.close)
+        self.addCleanup(os.close, self._writer)
+        clock = mock.patch.object(_supervisor.time, "monotonic", side_effect=lambda: self.now)
+        clock.start()
+        self.addCleanup(clock.stop)
+        self.now = 100.0
+
+    def lines(self, *writes):
+        """Returns the lines that each of some writes brings."""
+        found = []
+        for data in writes:
+            os.write(self._writer, data)
+            lines, ended = self._stream.lines()
+            self.assertFalse(ended)
+            found.append(lines)
+        return found
+
+    def test_lines_that_come_in_parts(self):
+        self.assertEqual(self.lines(b"one\ntw", b"o\r", b"\n\nthree"), [[b"one"], [], [b"two", b""]])
+        self.assertEqual(self._stream.rest(), b"three")
+
+    def test_a_line_that_is_refreshed_is_shown_now_and_then(self):
+        # tqdm begins each state with a carriage return, and ends the last one with a line feed.
+        self.assertEqual(self.lines(b"\r 0 %", b"\r 1 %", b"\r 2 %\r 3 %"), [[], [b" 0 %"], []])
+        self.now += _supervisor.REFRESH_S
+        self.assertEqual(self.lines(b"\r 4 %", b"\r 5 %", b"\r100 %\nend\n"), [[b" 3 %"], [], [b"100 %", b"end"]])
+        self.assertEqual(self._stream.rest(), b"")
+
+    def test_a_line_without_an_end_takes_no_more_memory_and_time(self):
+        state = b"\r" + b"#" * 80
+        for _ in range(2000):
+            self.lines(state)
+        self.assertLess(len(self._stream._unread), 2 * len(state))
+        shown = [line for lines in self.lines(*[b"x" * 40000] * 5) for line in lines]
+        self.assertEqual([len(line) for line in shown], [80080, 80000])
+
+
 if __name__ == "__main__":
     main()
