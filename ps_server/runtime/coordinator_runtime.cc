@@ -88,8 +88,10 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
                                    PsHandler::Done<ps::HeartbeatReply> done) {
   if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
   auto tell = [this, worker = request.worker_id(),
+               still_pulls = request.progress().wants_last_weights(),
                done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
-    const bool over = reply.ok() && (reply->training_done() || !reply->stopped().empty());
+    const bool over =
+        reply.ok() && ((reply->training_done() && !still_pulls) || !reply->stopped().empty());
     if (reply.ok()) SignGrants(worker, reply->mutable_grants());
     done(std::move(reply));
     if (over) NoteTold(worker);  // after the answer: the server may end as soon as all are noted

@@ -85,7 +85,8 @@ class CoordinatorRuntime {
   // EVICTED: an administrator evicted this clone; the message has the administrator's reason.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
-  // Whether every live clone has been told that training has ended or why it was stopped.
+  // Whether every live clone has been told that training has ended or why it was stopped. A clone
+  // that still wants the last weights counts once it has told the server that it has them.
   // After a finished run one of two more conditions must hold: the server has answered
   // requests for the length of a lease, or as many clones as there are replicas have been told
   // or evicted. The lease gives clones time to come back that an earlier, killed server could

@@ -315,6 +315,9 @@ void ServerCore::Farewell(const absl::Status& end) {
   const bool drained = IsDrained(end);
   // Clones and other tasks belong to the server that goes on with the job.
   if (!IsCoordinator() || AnotherServerGoesOn(end)) return;
+  // Clones may still pull the last weights from the other tasks, which end when they are told.
+  const absl::Duration tell_tasks_at =
+      end.ok() ? clock_->Now() + options_.lease / 2 : -absl::InfiniteDuration();
   absl::Duration deadline = clock_->Now() + options_.lease;
   if (drained) {
     // A drain that has taken its whole limit leaves time for one attempt.
@@ -322,8 +325,11 @@ void ServerCore::Farewell(const absl::Status& end) {
     deadline = std::min(deadline, drain_since_ + CoordinatorOptions().drain_limit);
   }
   for (;;) {
-    const bool tasks_know = coordinator_->TellTasksOfTheEnd(end, VerifiedStep());
-    if (tasks_know && (drained || coordinator_->EveryCloneKnowsOfTheEnd())) return;
+    const std::optional<uint64_t> verified_step = VerifiedStep();
+    const bool clones_know = drained || coordinator_->EveryCloneKnowsOfTheEnd();
+    const bool tasks_know = (clones_know || clock_->Now() >= tell_tasks_at) &&
+                            coordinator_->TellTasksOfTheEnd(end, verified_step);
+    if (tasks_know && clones_know) return;
     if (clock_->Now() >= deadline) break;
     clock_->Sleep(absl::Milliseconds(20));
   }

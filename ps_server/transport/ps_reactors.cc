@@ -7,8 +7,10 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -226,6 +228,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       return;
     }
     codec_ = *codec;
+    float32_chunks_.assign(parsed.float32_chunks().begin(), parsed.float32_chunks().end());
     worker_id_ = parsed.worker_id();
     shared_memory_ = parsed.shared_memory();
     cancel_.Set(handler->Pull(parsed, [once = once_](absl::StatusOr<PullSnapshot> result) {
@@ -276,11 +279,13 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     guards_.watch->Extend(number_, guards_.watch->limits().pull_stalled);
     snapshot_ = std::move(*result);
     checksums_ = services_->checksums.For(snapshot_, codec_);
+    if (!float32_chunks_.empty()) {
+      float32_checksums_ = services_->checksums.For(snapshot_, &Float32Codec());
+    }
     turn_.emplace(services_->exchanges.Find(worker_id_, shared_memory_));
     header_.set_epoch(snapshot_.epoch);
     header_.set_version(snapshot_.version);
     header_.set_shard(snapshot_.shard);
-    header_.set_encoding(codec_->encoding());
     WriteNext();
   }
 
@@ -289,19 +294,24 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void WriteNext() {
     const Payload floats = ChunkOfSnapshot(snapshot_, static_cast<int>(next_chunk_));
     const char* const end = snapshot_.payload.data + snapshot_.payload.size_bytes;
+    const bool as_asked_for_all =
+        !std::binary_search(float32_chunks_.begin(), float32_chunks_.end(), next_chunk_);
+    const GradientCodec& codec = as_asked_for_all ? *codec_ : Float32Codec();
+    SnapshotChecksums& checksums = as_asked_for_all ? *checksums_ : *float32_checksums_;
     header_.set_chunk(next_chunk_);
-    const size_t size_bytes = checksums_->EncodedBytes(next_chunk_);
+    header_.set_encoding(codec.encoding());
+    const size_t size_bytes = checksums.EncodedBytes(next_chunk_);
     uint32_t crc = 0;
-    const auto encode = [&](char* to) { crc = checksums_->Copy(next_chunk_, to); };
+    const auto encode = [&](char* to) { crc = checksums.Copy(next_chunk_, to); };
     std::optional<ps::SharedChunk> shared = turn_->Put(size_bytes, encode);
     Payload payload;
     if (shared.has_value()) {
       *header_.mutable_shared() = *std::move(shared);
     } else {
       header_.clear_shared();
-      if (codec_->is_float32()) {
+      if (codec.is_float32()) {
         payload = floats;
-        crc = checksums_->Get(next_chunk_);
+        crc = checksums.Get(next_chunk_);
       } else {
         std::shared_ptr<char[]> encoded = TakeChunkMemory(size_bytes);
         encode(encoded.get());
@@ -326,11 +336,13 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   CancelSlot cancel_;
   const CallWatch::CallNumber number_;
   const GradientCodec* codec_ = nullptr;  // for PullRequest.encoding
+  std::vector<uint32_t> float32_chunks_;  // of the PullRequest
   uint32_t worker_id_ = 0;
   uint64_t shared_memory_ = 0;    // PullRequest.shared_memory
   std::optional<SendTurn> turn_;  // set once the answer has begun
   PullSnapshot snapshot_;
   std::shared_ptr<SnapshotChecksums> checksums_;
+  std::shared_ptr<SnapshotChecksums> float32_checksums_;  // of float32_chunks_; null if none
   ps::PullChunk header_;
   grpc::ByteBuffer buffer_;
   uint32_t next_chunk_ = 0;

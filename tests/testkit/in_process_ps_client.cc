@@ -180,7 +180,7 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
   const Deadline deadline(timeout);
   const CallFault fault = line_.Next("Pull");
   if (fault.drop_request) return line_.Lost("Pull");
-  PP_ASSIGN_OR_RETURN(const GradientCodec* const codec, FindWeightCodec(request.encoding()));
+  PP_ASSIGN_OR_RETURN(const GradientCodec* const chosen, FindWeightCodec(request.encoding()));
   absl::StatusOr<PullSnapshot> snapshot;
   for (int i = 0; i <= fault.duplicates; ++i) {
     auto answer = std::make_shared<Answer<PullSnapshot>>();
@@ -193,10 +193,13 @@ absl::Status InProcessPsClient::Pull(const ps::PullRequest& request, absl::Durat
   header.set_epoch(snapshot->epoch);
   header.set_version(snapshot->version);
   header.set_shard(snapshot->shard);
-  header.set_encoding(codec->encoding());
   const int num_chunks = NumChunks(snapshot->payload.size_bytes / sizeof(float));
   for (int chunk = 0; chunk < num_chunks; ++chunk) {
     const Payload floats = ChunkOfSnapshot(*snapshot, chunk);
+    const bool as_float32 =
+        std::binary_search(request.float32_chunks().begin(), request.float32_chunks().end(), chunk);
+    const GradientCodec* const codec = as_float32 ? &Float32Codec() : chosen;
+    header.set_encoding(codec->encoding());
     const int64_t elements = floats.size_bytes / sizeof(float);
     std::string encoded(codec->EncodedBytes(elements), '\0');
     codec->Encode({reinterpret_cast<const float*>(floats.data), static_cast<size_t>(elements)},

@@ -57,13 +57,14 @@ CloneTrainer::CloneTrainer(PsSession* session, GradientSource* source, const Var
       report_(std::move(report)),
       options_(options),
       sync_(session->job().sync()),
-      phase_(clock, options.instruments.phases) {
+      phase_(clock, options.instruments.phases),
+      wants_last_weights_(options.pull_last_weights) {
   const std::vector<PsClient*> shards = session->shards();
   const Sharding sharding(layout->total_elements(), static_cast<int>(shards.size()));
   pusher_ = std::make_unique<GradientPusher>(
       shards, sharding, clock_,
       GradientPusherOptions{kPushTimeout, options.gradient_codec, options.instruments.sending,
-                            MovingStatisticsOf(*layout)});
+                            MovingStatisticsOf(*layout), ExactElementsOf(*layout)});
 }
 
 CloneTrainer::~CloneTrainer() { StopHeartbeat(); }
@@ -117,9 +118,10 @@ absl::Status CloneTrainer::Train() {
     if (stop_.load()) return absl::CancelledError("stopped by request");
     PP_RETURN_IF_ERROR(session_->stop_reason());
     if (AllApplied()) {
-      if (options_.pull_last_weights) PullLastWeights();
+      PullLastWeights();
       PP_ASSIGN_OR_RETURN(const bool over, WaitForPublication());
       if (over) return absl::OkStatus();
+      wants_last_weights_.store(options_.pull_last_weights);
       continue;
     }
     const absl::Status status = sync_ ? RunSyncStep() : RunAsyncStep();
@@ -127,15 +129,25 @@ absl::Status CloneTrainer::Train() {
     PP_RETURN_IF_ERROR(session_->stop_reason());
     PP_RETURN_IF_ERROR(Recover(status));
   }
+  // The heartbeat thread heard of the end while this thread had a contribution or waited as a
+  // spare. The server goes on until it hears that this clone has the last weights.
+  if (wants_last_weights_.load()) {
+    PullLastWeights();
+    Beat().IgnoreError();
+  }
   return absl::OkStatus();
 }
 
 void CloneTrainer::PullLastWeights() {
   const uint64_t version = session_->version();
-  if (holds_weights_ && held_version_ >= version) return;
-  const absl::Status pulled =
-      PullInto({.version = version, .exact = sync_, .poll = kPollTimeout, .until = Phase::kPull});
-  LOG_IF(INFO, !pulled.ok()) << "the weights of the last step were not pulled: " << pulled;
+  if (options_.pull_last_weights && !(holds_weights_ && held_version_ >= version)) {
+    const absl::Status pulled =
+        PullInto({.version = version, .exact = sync_, .poll = kPollTimeout, .until = Phase::kPull});
+    LOG_IF(WARNING, !pulled.ok()) << "this clone has the weights of step " << held_version_
+                                  << ", not of the last step, " << version
+                                  << ", so load the last checkpoint instead: " << pulled.message();
+  }
+  wants_last_weights_.store(false);
 }
 
 absl::StatusOr<bool> CloneTrainer::WaitForPublication() {

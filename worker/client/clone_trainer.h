@@ -60,8 +60,9 @@ struct CloneTrainerOptions {
   CloneInstruments instruments = {};
   // May be null. Called from the thread of Run each time the server has registered the clone.
   std::function<void()> on_registered = nullptr;
-  // Also pulls the weights of the last step before Run returns, if the server still answers. The
-  // source gets them by GradientSource::NoteWeights.
+  // Also pulls the weights of the last step before Run returns. The source gets them by
+  // GradientSource::NoteWeights. A server whose job is done waits for that as long as its lease; if
+  // the clone computes for longer than that, a warning says so.
   bool pull_last_weights = false;
 };
 
@@ -137,8 +138,8 @@ class CloneTrainer {
   // Handles an error of a step. OK: training can go on. Else: the result of Run.
   absl::Status Recover(const absl::Status& error);
   absl::Status Train();
-  // Pulls the newest weights that are known to be applied, if the clone does not have them. Makes
-  // one attempt.
+  // Pulls the newest weights that are known to be applied, if the program wants them and the clone
+  // does not have them. Makes one attempt. Later heartbeats say that the server need not wait.
   void PullLastWeights();
   // Returns whether training ends with this version.
   bool EndsAt(uint64_t version) const;
@@ -184,6 +185,7 @@ class CloneTrainer {
 
   PhaseClock phase_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> wants_last_weights_;
   std::atomic<double> images_per_second_{0.0};
   std::atomic<uint64_t> contributions_{0};
   std::atomic<uint64_t> images_{0};

@@ -60,6 +60,7 @@ absl::Status CloneTrainer::Beat() {
   *progress.mutable_phase_seconds() = phase_.Seconds();
   progress.set_contributions(contributions_.load());
   progress.set_images(images_.load());
+  progress.set_wants_last_weights(wants_last_weights_.load());
   if (options_.instruments.gpu) {
     if (const auto figures = options_.instruments.gpu()) *progress.mutable_gpu() = *figures;
   }

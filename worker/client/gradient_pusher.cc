@@ -1,7 +1,9 @@
 #include "worker/client/gradient_pusher.h"
 
+#include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "glog/logging.h"
 
@@ -26,7 +28,7 @@ GradientPusher::GradientPusher(std::vector<PsClient*> shards, const Sharding& sh
       encoded_at_.emplace_back();
       for (int chunk = 0; chunk < sharding_.num_chunks(shard); ++chunk) {
         encoded_at_.back().push_back(bytes);
-        bytes += options_.codec->EncodedBytes(sharding_.chunk(shard, chunk).size());
+        bytes += CodecOf(shard, chunk).EncodedBytes(sharding_.chunk(shard, chunk).size());
       }
     }
     encoded_.reset(new char[bytes]);
@@ -180,7 +182,6 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
     commit_with_chunks = job_.commit_with_chunks;
   }
   header.set_shard(shard);
-  header.set_encoding(options_.codec->encoding());
   for (int chunk = sharding_.num_chunks(shard) - 1; chunk >= 0; --chunk) {
     const ElementRange range = sharding_.chunk(shard, chunk);
     if (!WaitForElements(range.begin)) return false;
@@ -190,6 +191,7 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
       *header.mutable_commit() = *std::move(commit);
     }
     header.set_chunk(chunk);
+    header.set_encoding(CodecOf(shard, chunk).encoding());
     const absl::Status sent = stream->Send(header, Encoded(gradient, shard, chunk));
     if (!sent.ok()) return true;  // Finish returns the reason
   }
@@ -198,18 +200,31 @@ bool GradientPusher::SendShard(int shard, PushStream* stream) {
   return true;
 }
 
+const GradientCodec& GradientPusher::CodecOf(int shard, int chunk) const {
+  return options_.exact.Overlap(sharding_.chunk(shard, chunk)) ? Float32Codec() : *options_.codec;
+}
+
 Payload GradientPusher::Encoded(const std::shared_ptr<const float>& gradient, int shard,
                                 int chunk) {
   const ElementRange range = sharding_.chunk(shard, chunk);
   const float* const elements = gradient.get() + range.begin;
-  const size_t bytes = options_.codec->EncodedBytes(range.size());
+  const GradientCodec& codec = CodecOf(shard, chunk);
+  const size_t bytes = codec.EncodedBytes(range.size());
   if (encoded_ == nullptr) return {gradient, reinterpret_cast<const char*>(elements), bytes};
   char* const encoded = encoded_.get() + encoded_at_[shard][chunk];
-  const absl::Span<const float> span(elements, range.size());
-  if (feedback_ != nullptr) {
-    feedback_->Encode(range.begin, span, encoded);
+  const auto encode = [&](absl::Span<const float> values, char* to) {
+    if (feedback_ != nullptr) {
+      feedback_->Encode(range.begin, values, to);
+    } else {
+      options_.codec->Encode(values, to);
+    }
+  };
+  if (!codec.is_float32()) {
+    encode({elements, static_cast<size_t>(range.size())}, encoded);
   } else {
-    options_.codec->Encode(span, encoded);
+    std::vector<float> rounded(elements, elements + range.size());
+    options_.exact.RoundOthers(*options_.codec, encode, range.begin, absl::MakeSpan(rounded));
+    std::memcpy(encoded, rounded.data(), bytes);
   }
   return {encoded_, encoded, bytes};
 }

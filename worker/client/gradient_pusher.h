@@ -22,6 +22,7 @@
 #include "common/wire/ps_client.h"
 #include "protos/parameter_server.pb.h"
 #include "worker/client/error_feedback.h"
+#include "worker/client/exact_elements.h"
 
 namespace pushpull {
 
@@ -33,6 +34,8 @@ struct GradientPusherOptions {
   TraceRow* row = nullptr;
   // The elements that are moving statistics, in rising order. Only error feedback uses them.
   std::vector<ElementRange> moving_statistics = {};
+  // The elements that no codec rounds. Chunks that have some are sent as float32.
+  ExactElements exact = ExactElements();
 };
 
 // Handles one contribution at a time: call Start, then Advance any number of times, then either
@@ -99,7 +102,8 @@ class GradientPusher {
   // SendShard, WaitForElements and WaitForCommit return false or nullopt if the contribution has
   // been abandoned.
   bool SendShard(int shard, PushStream* stream);
-  // Returns a chunk of the gradient, encoded.
+  const GradientCodec& CodecOf(int shard, int chunk) const;
+  // Returns a chunk of the gradient, encoded with CodecOf.
   Payload Encoded(const std::shared_ptr<const float>& gradient, int shard, int chunk);
   bool WaitForElements(int64_t first) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<ps::CommitInfo> WaitForCommit() ABSL_LOCKS_EXCLUDED(mutex_);

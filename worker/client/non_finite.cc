@@ -1,5 +1,6 @@
 #include "worker/client/non_finite.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,13 @@ std::string DescribeNonFinite(const VariableLayout& layout, absl::Span<const flo
     return absl::StrCat(loss, "; first non-finite variable: ", weight->ToString());
   }
   if (const std::optional<NonFiniteValue> element = FindNonFinite(layout, gradient)) {
-    return absl::StrCat(loss, "; first non-finite gradient: ", element->ToString());
+    const bool is_statistic = std::any_of(layout.variables().begin(), layout.variables().end(),
+                                          [&](const VariableSpec& variable) {
+                                            return variable.name == element->variable &&
+                                                   variable.kind == VariableKind::kMovingStatistic;
+                                          });
+    return absl::StrCat(loss, "; first non-finite ",
+                        is_statistic ? "statistic or buffer: " : "gradient: ", element->ToString());
   }
   return absl::StrCat(loss, "; all variables and gradients are finite",
                       refusal.empty() ? "" : ", but the server says: ", refusal);

@@ -31,6 +31,7 @@
 #include "common/wire/ps_client.h"
 #include "common/wire/transport_security.h"
 #include "worker/client/clone_identity.h"
+#include "worker/client/exact_elements.h"
 
 namespace pushpull {
 
@@ -53,8 +54,8 @@ class PsSession {
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
     ps::Arithmetic arithmetic = {};                   // of the gradients; see set_arithmetic
-    // How the server sends the weights. Other encodings than float32 round them; the server's
-    // weights stay as they are.
+    // How the server sends the weights. Other encodings than float32 round them, except for
+    // ExactElements; the server's weights stay as they are.
     const GradientCodec* weight_codec = &Float32Codec();
     // What the clients may be used for; nullopt: nothing leaves this process.
     std::optional<TransportSecurity> security = {};
@@ -125,7 +126,6 @@ class PsSession {
                                 absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
 
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
-
   // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
   // until the peer deadline has passed. Returns the last error once a heartbeat has said that
   // training is over. `shard` returns the ps task at which the last call failed, for messages.
@@ -137,7 +137,6 @@ class PsSession {
   // Tells the session that the server has applied `version`; for answers that the caller got
   // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
-
   // Forgets that pulls have failed. For a caller that does not repeat them.
   void ForgetPulls();
   // For callers that repeat Pull themselves. Never blocks.
@@ -221,6 +220,7 @@ class PsSession {
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const ExactElements> exact_ ABSL_GUARDED_BY(mutex_);  // null before Register
   std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = kDefaultLease;
   uint64_t open_step_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,7 @@
 // Tested by tests/worker/client/end_of_training_test.cc.
 // How PsSession registers its clone and renews the lease, and what it keeps of the answers.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +55,9 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
     PP_ASSIGN_OR_RETURN(reply, std::move(answer));
     return absl::OkStatus();
   }));
+  auto exact = std::make_shared<const ExactElements>(ExactElementsOf(layout));
   absl::MutexLock lock(&mutex_);
+  exact_ = std::move(exact);
   ++registrations_;
   // An end that the server announced in an earlier epoch no longer holds.
   if (reply.epoch() > end_epoch_) {

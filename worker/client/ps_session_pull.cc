@@ -27,7 +27,19 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
   request.set_wait_milliseconds(absl::ToInt64Milliseconds(poll_timeout));
   const GradientCodec* const codec = options_.weight_codec;
   request.set_encoding(codec->encoding());
-  std::unique_ptr<char[]> encoded;  // a chunk; null if chunks are floats already
+  std::shared_ptr<const ExactElements> unrounded;  // null: every chunk has the same encoding
+  if (!codec->is_float32()) {
+    absl::MutexLock lock(&mutex_);
+    unrounded = exact_;
+  }
+  const auto codec_of = [&](int chunk) {
+    const bool rounds = unrounded == nullptr || !unrounded->Overlap(sharding.chunk(shard, chunk));
+    return rounds ? codec : &Float32Codec();
+  };
+  for (int chunk = 0; chunk < sharding.num_chunks(shard); ++chunk) {
+    if (codec_of(chunk) != codec) request.add_float32_chunks(chunk);
+  }
+  std::unique_ptr<char[]> encoded;  // a chunk; null if all were floats so far
   int next_chunk = 0;
   // Decodes and reports the chunk before next_chunk. Its checksum has been verified when the sink
   // is called for the following chunk, or when the pull has succeeded.
@@ -37,7 +49,11 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
       return;
     }
     const ElementRange range = sharding.chunk(shard, next_chunk - 1);
-    if (encoded != nullptr) {
+    if (codec_of(next_chunk - 1) != codec) {
+      unrounded->RoundOthers(
+          *codec, [&](absl::Span<const float> chunk, char* bytes) { codec->Encode(chunk, bytes); },
+          range.begin, flat.subspan(range.begin, range.size()));
+    } else if (!codec->is_float32()) {
       codec->Decode(encoded.get(), range.size(), 0, range.size(), flat.data() + range.begin);
     }
     if (on_elements) on_elements(range.begin, range.end);
@@ -49,19 +65,20 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
                                               " than the ", next_chunk, " it has"));
     }
     const ElementRange range = sharding.chunk(shard, next_chunk);
-    const size_t expected_bytes = codec->EncodedBytes(range.size());
+    const GradientCodec* const expected = codec_of(next_chunk);
+    const size_t expected_bytes = expected->EncodedBytes(range.size());
     if (header.shard() != shard || header.chunk() != next_chunk ||
-        header.encoding() != codec->encoding() || size_bytes != expected_bytes ||
+        header.encoding() != expected->encoding() || size_bytes != expected_bytes ||
         (next_chunk > 0 && header.version() != *version)) {
       return absl::DataLossError(absl::StrCat(
           PeerName(shard), " sent chunk ", header.chunk(), " of shard ", header.shard(),
           " at version ", header.version(), " with ", size_bytes, " bytes in encoding ",
           static_cast<int>(header.encoding()), ", expected chunk ", next_chunk, " with ",
-          expected_bytes, " bytes as ", codec->flag()));
+          expected_bytes, " bytes as ", expected->flag()));
     }
     *version = header.version();
     ++next_chunk;
-    if (codec->is_float32()) return reinterpret_cast<char*>(flat.data() + range.begin);
+    if (expected->is_float32()) return reinterpret_cast<char*>(flat.data() + range.begin);
     if (encoded == nullptr) {
       encoded.reset(new char[codec->EncodedBytes(Sharding::kChunkElements)]);
     }

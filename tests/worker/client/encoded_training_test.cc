@@ -2,10 +2,12 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/model/variable_layout.h"
 #include "common/wire/gradient_codec.h"
 #include "tests/testkit/job/test_job.h"
 
@@ -52,6 +54,47 @@ TEST(EncodedTrainingTest, RoundedWeightsAloneGiveTheSameBitsForEveryNumberOfShar
   const std::vector<float> whole = TrainedState(2);
   EXPECT_NE(one, whole);
   EXPECT_LT(Distance(one, whole), 0.02);
+}
+
+// A statistic without a decay holds what was pushed last, such as a table of a program. Chunks
+// begin at other elements with two tasks, and the variables beside the table still get the same
+// bits.
+TEST(EncodedTrainingTest, AStatisticThatPushesReplaceIsExactForEveryNumberOfShards) {
+  constexpr int64_t kTable = 700;
+  std::vector<VariableSpec> variables = MakeToyLayout(/*large_elements=*/40000).variables();
+  VariableSpec table;
+  table.name = "toy/table";
+  table.shape = {kTable};
+  table.kind = VariableKind::kMovingStatistic;
+  variables.insert(variables.end() - 1, table);  // amid the chunks
+  const VariableLayout layout = *VariableLayout::Create(std::move(variables));
+  const int64_t first = layout.offset(layout.num_variables() - 2);
+  const auto value = [](int64_t i) { return 1000.0f + static_cast<float>(i) / 3.0f; };
+  const auto train = [&](int tasks, const GradientCodec& gradients, const GradientCodec& weights) {
+    TestCloneOptions clones = Encoded(gradients, weights);
+    clones.gradient_hook = [&](uint64_t position, uint32_t, GradientResult*,
+                               absl::Span<float> gradient) {
+      for (int64_t i = 0; i < kTable; ++i) {
+        gradient[first + i] = value(i) + static_cast<float>(position);
+      }
+    };
+    return TrainedState(1, {.layout = &layout, .tasks = tasks}, clones);
+  };
+  const std::vector<float> whole = train(1, Float32Codec(), Float32Codec());
+  ASSERT_FALSE(whole.empty());
+  for (const auto& [gradients, weights] :
+       {std::pair(&Bfloat16Codec(), &Float32Codec()), std::pair(&Int8Codec(), &Float32Codec()),
+        std::pair(&Int8Codec(), &Bfloat16Codec())}) {
+    const std::vector<float> one = train(1, *gradients, *weights);
+    ASSERT_FALSE(one.empty());
+    for (int64_t i = 0; i < kTable; ++i) {
+      ASSERT_EQ(one[first + i], value(i) + static_cast<float>(kEncodedSteps - 1))
+          << gradients->flag() << " " << weights->flag() << " " << i;
+    }
+    EXPECT_EQ(train(2, *gradients, *weights), one) << gradients->flag() << " " << weights->flag();
+    EXPECT_NE(one, whole) << gradients->flag() << " " << weights->flag();
+    EXPECT_LT(Distance(one, whole), 0.02);
+  }
 }
 
 // The server's answer to a push may be lost after the step was applied. The repeated push still has

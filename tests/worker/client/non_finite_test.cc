@@ -33,5 +33,16 @@ TEST(DescribeNonFiniteTest, NamesTheFirstBadWeightBeforeAnyGradient) {
             "non-finite loss; first non-finite variable: c[1] is inf");
 }
 
+TEST(DescribeNonFiniteTest, SaysThatAStatisticIsNoGradient) {
+  VariableSpec statistic = Variable("mean", 2);
+  statistic.kind = VariableKind::kMovingStatistic;
+  const VariableLayout layout = *VariableLayout::Create({Variable("a", 3), statistic});
+  const std::vector<float> weights(layout.total_elements(), 0.5f);
+  std::vector<float> gradient(layout.total_elements(), 0.5f);
+  gradient[layout.offset(1) + 1] = HUGE_VALF;
+  EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/true),
+            "finite loss; first non-finite statistic or buffer: mean[1] is inf");
+}
+
 }  // namespace
 }  // namespace pushpull
