@@ -51,12 +51,12 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     address: of ps task 0, or of all tasks in order: "host:2222" or "unix:/path"; default: 127.0.0.1:2222.
     clone, num_clones: the number of this clone, counted from 0, and how many the job has; default: 0 and 1.
     model_name: if given, the job must have it as model.external.name.
-    peer_deadline_s: seconds of silence after which a server is given up.
+    peer_deadline_s: seconds of silence after which a server is given up; 0 means the default, 300.
     gradient_precision: how gradients are sent: "fp32" (default), "bf16", which halves the bytes, or "int8", about a
         quarter of them. What int8 loses of one contribution is added to the next, until this process ends; after a
         killed process a run ends with other bits.
     weight_precision: how weights arrive: "fp32" (default) or "bf16", half the bytes. The model computes with rounded
-        weights and moving statistics; the server's stay float32.
+        weights and running statistics; the server's stay float32. Other buffers are rounded in neither direction.
     shared_memory: exchange data with servers on this machine through shared memory; default: yes.
     tls_ca, tls_cert, tls_key: PEM files for TLS.
     insecure: allow connections without TLS to other machines, because the network is trusted; default: no.

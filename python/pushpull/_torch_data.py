@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import copy
 import dataclasses
 import hashlib
 import random
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
@@ -37,7 +40,15 @@ class Share:
     indices: list[int]
 
 
+@dataclasses.dataclass(frozen=True)
+class Collated:
+    """The examples of a share as the collate function has returned them."""
+    data: Any
+    is_pair: bool  # the data are (x, y)
+
+
 EXAMPLE, COMPUTATION = range(2)  # what the random numbers are for, the first argument of seed_generators
+_GENERATORS = threading.Lock()  # held by the trainer that loads examples with the global generators, or seeds them
 
 
 def seed_generators(*numbers: int) -> None:
@@ -55,32 +66,79 @@ def seed_generators(*numbers: int) -> None:
     random.seed(value)
 
 
-class Shares(torch.utils.data.Dataset[Any]):
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2
+
+
+def seed_computation(seed: int, position: int, replica: int) -> None:
+    """Seeds the global generators for the computation of a batch, but not while another trainer loads examples."""
+    with _GENERATORS:
+        seed_generators(COMPUTATION, seed, position, replica)
+
+
+class Shares(torch.utils.data.Dataset[Collated]):
     """The data set whose elements are collated batches."""
 
     def __init__(self, dataset: Any, collate_fn: Optional[Callable[[list[Any]], Any]], job: Job,
                  seed_examples: bool) -> None:
         self._dataset = dataset
         self._collate = collate_fn or torch.utils.data.default_collate
+        self._makes_pairs: Optional[bool] = None  # whether the collate function does, if that is known
+        self.seeds_examples = seed_examples
         self._seed = job.seed if seed_examples else None
         self._sync = job.sync
 
-    def __getitem__(self, share: Share) -> Any:
+    def __getitem__(self, share: Share) -> Collated:
         # A synchronous step is one batch for all replicas, so how it is divided must not change its examples.
         part = 0 if self._sync else 1 + share.replica
         fetch_all = getattr(self._dataset, "__getitems__", None)
         if fetch_all is not None and self._seed is None:
-            return self._collate(fetch_all(share.indices))
+            return self._collated(list(fetch_all(share.indices)))
         examples: list[Any] = []
         for index in share.indices:
             if self._seed is not None:
                 seed_generators(EXAMPLE, self._seed, share.position, part, index)
             examples += fetch_all([index]) if fetch_all is not None else [self._dataset[index]]
-        return self._collate(examples)
+        return self._collated(examples)
+
+    def _collated(self, examples: list[Any]) -> Collated:
+        data = self._collate(examples)
+        is_pair = _is_pair(data)
+        if is_pair and len(examples) == 2:
+            # Two values for two examples may be (x, y) or one value for each. What the function makes of one example
+            # tells them apart. It gets a copy, because it may work in place.
+            if self._makes_pairs is None:
+                self._makes_pairs = _is_pair(self._collate(copy.deepcopy(examples[:1])))
+            is_pair = self._makes_pairs
+        return Collated(data, is_pair)
 
 
 def _unchanged(batch: Any) -> Any:
     return batch
+
+
+def _versions(data: Any) -> Optional[list[int]]:
+    """Returns the version counters of all tensors in a batch, which rise when a tensor is changed in place.
+
+    None: the batch has parts that can be changed without a trace, such as arrays of numpy.
+    """
+    if isinstance(data, torch.Tensor):
+        return [data._version]
+    if data is None or isinstance(data, (bool, int, float, str, bytes)):
+        return []
+    if type(data) is dict:
+        parts = list(data.values())
+    elif isinstance(data, (tuple, list)):
+        parts = list(data)
+    else:
+        return None
+    versions: list[int] = []
+    for part in parts:
+        found = _versions(part)
+        if found is None:
+            return None
+        versions += found
+    return versions
 
 
 class Loader:
@@ -96,6 +154,9 @@ class Loader:
         self._iterator: Optional[Iterator[Any]] = None
         self._ahead: collections.deque[Key] = collections.deque()  # loaded or being loaded, in order
         self._misses = 0
+        # The batch that was handed out last, while workers load ahead, and the version counters that it had then. A
+        # batch whose push was refused is asked for again, with the same key.
+        self._last: Optional[tuple[Key, Collated, Optional[list[int]]]] = None
 
     def _keys(self, key: Key, ahead: collections.deque[Key]) -> Iterator[Share]:
         while True:
@@ -113,29 +174,44 @@ class Loader:
         self._misses = 0
         return self._iterator
 
-    def load(self, key: Key) -> tuple[Any, list[int]]:
+    def load(self, key: Key) -> tuple[Collated, list[int]]:
         """Returns the collated batch and the examples in it."""
         indices = self._sample(key)
         share = Share(key.position, key.replica, indices)
         if self._num_workers == 0:
-            return self._shares[share], indices
+            return self._load_here(share), indices
+        if self._last is not None and self._last[0] == key:
+            # What is loaded ahead stays. A batch that the program has changed is loaded anew.
+            _, data, versions = self._last
+            is_as_it_was = versions is not None and _versions(data.data) == versions
+            return data if is_as_it_was else self._load_here(share), indices
+        data = self._load_ahead(key, share)
+        self._last = key, data, _versions(data.data)
+        return data, indices
+
+    def _load_here(self, share: Share) -> Collated:
+        with _GENERATORS if self._shares.seeds_examples else contextlib.nullcontext():
+            return self._shares[share]
+
+    def _load_ahead(self, key: Key, share: Share) -> Collated:
         iterator = self._iterator
         if iterator is None or key not in self._ahead:
             is_other_replica = bool(self._ahead) and self._ahead[0].replica != key.replica
             self._misses += 1
             if iterator is not None and is_other_replica and self._misses < self.MAX_MISSES:
                 # This clone computes for another one that is away, and goes on with its own replica after that.
-                return self._shares[share], indices
+                return self._load_here(share)
             iterator = self._start(key)
         while True:
-            data = next(iterator)
+            data: Collated = next(iterator)
             if self._ahead.popleft() == key:
                 self._misses = 0
-                return data, indices
+                return data
 
     def close(self) -> None:
         """Ends the worker processes."""
         self._iterator = None
+        self._last = None
 
 
 class _Keys(torch.utils.data.Sampler[Share]):

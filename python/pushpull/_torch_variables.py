@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
+import numpy
 import torch
 
 from pushpull._torch_mapping import ServerVariable
@@ -87,7 +88,8 @@ def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str
             if buffer is None or name in module._non_persistent_buffers_set or id(buffer) in seen:
                 continue
             seen.add(id(buffer))
-            if buffer.numel() > 0:
+            # An uninitialized buffer does not know its size; _check_storable names it.
+            if isinstance(buffer, torch.nn.UninitializedBuffer) or buffer.numel() > 0:
                 yield (f"{prefix}.{name}" if prefix else name), module, name
 
 
@@ -210,6 +212,14 @@ def value_of(entry: Entry) -> FloatArray:
     return array
 
 
+def check_finite(entry: Entry, value: FloatArray) -> None:
+    """Raises ValueError if a buffer has values that the server does not take."""
+    if entry.variable.moving_statistic and not numpy.isfinite(value).all():
+        raise ValueError(f"the buffer {entry.name} has values that are not finite, which the server does not take; if "
+                         "they are part of the program, keep the buffer out of the job by register_buffer(..., "
+                         "persistent=False)")
+
+
 def views_of(array: FloatArray, entries: list[Entry], offsets: list[int]) -> list[torch.Tensor]:
     """Returns the parts of a flat vector as tensors that share its memory, in the order of the entries."""
     flat = torch.from_numpy(array)
@@ -224,26 +234,49 @@ def load(entries: list[Entry], views: list[torch.Tensor]) -> None:
         entry.tensor().copy_(view if is_exact else view.round())
 
 
+def count_passes(entries: list[Entry]) -> list[int]:
+    """Returns for each running statistic how many batches its module has normalised; 0 where that is not counted."""
+    counts: dict[torch.nn.Module, int] = {}
+    passes = []
+    for entry in entries:
+        if entry.momentum is None or isinstance(entry.holder, torch.nn.Parameter):
+            passes.append(0)
+            continue
+        module = entry.holder[0]
+        if module not in counts:
+            counter = module.num_batches_tracked
+            counts[module] = int(counter) if isinstance(counter, torch.Tensor) else 0
+        passes.append(counts[module])
+    return passes
+
+
 @torch.no_grad()
-def store_statistics(entries: list[Entry], old: list[torch.Tensor], into: list[torch.Tensor]) -> None:
+def store_statistics(entries: list[Entry], old: list[torch.Tensor], into: list[torch.Tensor],
+                     passes: Sequence[int] = ()) -> None:
     """Writes what the clone pushes for its buffers.
 
     A running statistic is new = (1 - m) * old + m * s with the statistic s of the batch. The server computes the same
     formula with the mean of all clones' s, so s is pushed: (new - (1 - m) * old) / m. Other buffers are pushed as they
     are.
+
+    passes: in an asynchronous job, by entry: how often the model has updated the statistic since it was loaded; less
+    than 1 counts as 1. After k passes new = (1 - m)^k * old + (1 - (1 - m)^k) * s, where s is a mean of the statistics
+    of the passes. That s is pushed. The formula above would also push a negative multiple of `old`, which only cancels
+    if the server still has that value. In an asynchronous job it may have a newer one, and a variance became negative.
     """
-    groups: dict[tuple[float, torch.dtype], list[int]] = {}  # running statistics that one formula serves
+    groups: dict[tuple[float, torch.dtype, int], list[int]] = {}  # running statistics that one formula serves
     for i, entry in enumerate(entries):
         if not entry.variable.moving_statistic:
             continue
         if entry.momentum is None:
             into[i].copy_(entry.tensor())
         else:
-            groups.setdefault((entry.momentum, entry.dtype), []).append(i)
-    for (momentum, dtype), indices in groups.items():
+            groups.setdefault((entry.momentum, entry.dtype, max(1, passes[i]) if passes else 1), []).append(i)
+    for (momentum, dtype, count), indices in groups.items():
         new = torch.cat([entries[i].tensor().detach().reshape(-1).to("cpu") for i in indices])
         start = torch.cat([old[i].reshape(-1) for i in indices]).to(dtype)  # what the model has computed with
-        statistic = (new.double() - (1.0 - momentum) * start.double()) / momentum
+        kept = (1.0 - momentum)**count
+        statistic = (new.double() - kept * start.double()) / (momentum if count == 1 else 1.0 - kept)
         # An unchanged value is pushed as it is, because the formula would add rounding errors to it.
         statistic = torch.where(new == start, new.double(), statistic).float()
         for i, part in zip(indices, torch.split(statistic, [entries[i].variable.size for i in indices])):

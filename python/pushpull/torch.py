@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -23,10 +24,11 @@ import torch.utils.data
 
 from pushpull import checkpoint
 from pushpull._session import Server, TrainerBase
-from pushpull._torch_data import COMPUTATION, Key, Loader, Shares, seed_generators
+from pushpull._torch_data import Key, Loader, Shares, seed_computation
 from pushpull._torch_device import device_of
 from pushpull._torch_mapping import CONVOLUTION, DEPTHWISE, LINEAR, ServerVariable
-from pushpull._torch_variables import (Options, check_unchanged, declare, load, store_statistics, value_of, views_of)
+from pushpull._torch_variables import (Options, check_finite, check_unchanged, count_passes, declare, load,
+                                       store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
 from pushpull.parameter_server import FloatArray, RawBatch, check_samples
@@ -38,32 +40,34 @@ __all__ = ["Batch", "CONVOLUTION", "DEPTHWISE", "LINEAR", "Options", "ServerVari
 class Batch:
     """The share of this replica in one step.
 
-    data: what the collate function returned. x, y: its two parts if it is a pair; otherwise x is the whole, and there
-    is no y. indices: which examples of the data set it has. len(batch) is their number.
+    data: what the collate function returned. x, y: its two parts if the function makes pairs (x, y) of any number of
+    examples; otherwise x is the whole, and there is no y. A function that returns one value for each example makes
+    none, also of two examples. indices: which examples of the data set it has. len(batch) is their number.
     """
     data: Any
     indices: list[int]
     position: int  # number of the batch: in a synchronous job of all batches, in an asynchronous one of the replica's
     replica: int
     first_sample: int = 0  # in a synchronous job: of the share in the step's global batch
-
-    def _is_pair(self) -> bool:
-        return isinstance(self.data, (tuple, list)) and len(self.data) == 2
+    is_pair: bool = False  # data is (x, y)
 
     @property
     def x(self) -> Any:
         """The first part of a pair, or all of the data."""
-        return self.data[0] if self._is_pair() else self.data
+        return self.data[0] if self.is_pair else self.data
 
     @property
     def y(self) -> Any:
         """The second part of a pair."""
-        if not self._is_pair():
+        if not self.is_pair:
             raise AttributeError("the collated batch is not a pair, so it has no y; use batch.data")
         return self.data[1]
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+_seeding: weakref.WeakSet[Trainer] = weakref.WeakSet()  # trainers that have begun with seed=True
 
 
 class Trainer(TrainerBase):
@@ -85,7 +89,8 @@ class Trainer(TrainerBase):
         show_progress: print the progress to stderr, unless the supervisor does it.
         seed: seed the global generators of PyTorch, numpy and Python for each example that is loaded and for each
         batch, so that augmentation and dropout are the same if another process computes them. Exact repetition needs
-        it; generators of the program's own are not seeded.
+        it; generators of the program's own are not seeded. Trainers of several threads disturb each other's dropout,
+        because a process has these generators once; a warning says so.
         variables: for a job whose model the server knows, such as a classifier that C++ clones train as well: all of its
         variables, in its order. The initial values, weight decay and decays of statistics are then the server's, and
         buffers that are not named stay this clone's own.
@@ -96,8 +101,10 @@ class Trainer(TrainerBase):
         self._entries = declare(model, options, variables)
         super().__init__(ps, show_progress)
         self._seed_generators = seed
+        self._thread = 0  # the one that has called batches first
         self._offsets: list[int] = []
         self._views: dict[int, list[torch.Tensor]] = {}  # by address of the flat vector
+        self._passes: list[int] = []  # in an asynchronous job: count_passes when the batch began
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         # The state of the backward pass. Its hooks run on a thread for each device.
         self._lock = threading.Lock()
@@ -128,7 +135,7 @@ class Trainer(TrainerBase):
         num_workers: processes that load batches ahead; 0: this process loads them.
 
         Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
-        server has other variables.
+        server has other variables, and ValueError if a buffer has values that are not finite.
         """
         if isinstance(dataset, torch.utils.data.IterableDataset):
             raise TypeError("the data set is an IterableDataset; batches are chosen by index, so it needs __getitem__")
@@ -148,12 +155,27 @@ class Trainer(TrainerBase):
             check_unchanged(self._model, self._entries)
             variables = [entry.variable for entry in self._entries]
             device = device_of(self._model)
-            self._session.start(variables, [value_of(entry) for entry in self._entries], num_samples, device=device,
-                                rounding=device)
+            values = [value_of(entry) for entry in self._entries]
+            for entry, value in zip(self._entries, values):
+                check_finite(entry, value)
+            self._session.start(variables, values, num_samples, device=device, rounding=device)
             self._offsets = [self.ps.offset(i) for i in range(len(variables))]
             self._add_hooks()
+            self._warn_of_shared_generators()
         else:
-            self._session.start([], [], num_samples)
+            self._session.check_samples(num_samples)
+
+    def _warn_of_shared_generators(self) -> None:
+        """Warns if trainers of several threads seed the generators, of which a process has one each."""
+        if not self._seed_generators:
+            return
+        self._thread = threading.get_ident()
+        others = [trainer for trainer in _seeding if not trainer.ps.closed and trainer._thread != self._thread]
+        _seeding.add(self)
+        if others:
+            warnings.warn("trainers in several threads of this process seed the same generators of random numbers; if "
+                          "the models draw any, as dropout does, nothing random in them or in their data sets is "
+                          "repeatable. Run each trainer in a process of its own, or pass seed=False if it need not be")
 
     def _add_hooks(self) -> None:
         for i, entry in enumerate(self._entries):
@@ -166,16 +188,17 @@ class Trainer(TrainerBase):
         try:
             for raw in self._session.batches(self._load):
                 key = Key(raw.position, raw.replica, raw.first_sample, raw.samples)
-                data, indices = loader.load(key)
+                collated, indices = loader.load(key)
                 if self._seed_generators:
-                    seed_generators(COMPUTATION, self.ps.job.seed, raw.position, raw.replica)
-                yield Batch(data, indices, raw.position, raw.replica, raw.first_sample)
+                    seed_computation(self.ps.job.seed, raw.position, raw.replica)
+                yield Batch(collated.data, indices, raw.position, raw.replica, raw.first_sample, collated.is_pair)
         finally:
             loader.close()
 
     def _load(self, weights: FloatArray) -> None:
         check_unchanged(self._model, self._entries)
         load(self._entries, self._views_of(weights))
+        self._passes = [] if self.ps.job.sync else count_passes(self._entries)
         for entry in self._entries:
             if isinstance(entry.holder, torch.nn.Parameter):
                 entry.holder.grad = None  # `step` would add it to the gradient of the batch that begins here
@@ -216,7 +239,8 @@ class Trainer(TrainerBase):
 
     def _backward(self, loss: torch.Tensor, raw: RawBatch) -> None:
         self._gradient = self._views_of(raw.gradient)
-        store_statistics(self._entries, self._views_of(raw.weights), self._gradient)
+        passes = [now - then for now, then in zip(count_passes(self._entries), self._passes)] if self._passes else ()
+        store_statistics(self._entries, self._views_of(raw.weights), self._gradient, passes)
         self._is_final = [entry.variable.moving_statistic or entry.variable.frozen for entry in self._entries]
         self._next_final = len(self._entries)
         self._in_backward = True

@@ -324,8 +324,9 @@ class Model(PythonJobTest):
         job = types.SimpleNamespace(seed=5, sync=True)
         for data in (Noisy(), torch.utils.data.Subset(Noisy(), range(8)), NoisyBatches()):
             shares = _torch_data.Shares(data, None, job, True)
-            whole = shares[_torch_data.Share(3, 0, list(range(8)))]
-            parts = [shares[_torch_data.Share(3, 0, [0, 1, 2])], shares[_torch_data.Share(3, 1, [3, 4, 5, 6, 7])]]
+            whole = shares[_torch_data.Share(3, 0, list(range(8)))].data
+            parts = [shares[_torch_data.Share(3, 0, [0, 1, 2])].data,
+                     shares[_torch_data.Share(3, 1, [3, 4, 5, 6, 7])].data]
             self.assertTrue(torch.equal(torch.cat(parts), whole))
 
     def test_two_trainers_in_one_process(self):

@@ -1,0 +1,87 @@
+"""How a job ends for the clones that compute meanwhile, and for those that end too soon."""
+import time
+
+import numpy
+
+from support import PythonJobTest, config_text, main
+
+import pushpull
+
+EARLY = """
+import numpy, pushpull
+trainer = pushpull.numpy.Trainer(pushpull.connect(), {"a": numpy.ones(3, numpy.float32)})
+for batch in trainer.batches(40):
+    trainer.push({}, samples=len(batch), loss=1.0)
+    if batch.position == 4:
+        break
+print("ended early")
+"""
+
+
+class EndOfJob(PythonJobTest):
+
+    def train(self, trainer, seconds=None):
+        """Trains to the end. Returns the final value and its version. seconds: how long the third batch takes."""
+        value = trainer._arrays["a"]
+        for batch in trainer.batches(40):
+            if batch.position == 2 and seconds is not None:
+                time.sleep(seconds)
+            trainer.push({"a": numpy.full_like(value, 0.1)}, samples=len(batch), loss=1.0)
+        return value, trainer.ps.last_version
+
+    def trainer_of(self, ps):
+        trainer = pushpull.numpy.Trainer(ps, {"a": numpy.ones(5000, numpy.float32)}, show_progress=False)
+        self.addCleanup(trainer.close)
+        return trainer
+
+    def test_clone_that_computes_when_the_job_ends_gets_the_last_weights(self):
+        steps = 20
+        for tasks in (1, 2):  # two: in processes of their own
+            with self.subTest(tasks=tasks):
+                run = f"run{tasks}"
+                config = self.write_config(sync="false", steps=steps, batch=8)
+                cluster = ",".join(f"{self.address(run)}.{i}" for i in range(tasks))
+                servers = [self.start(f"{run}.{i}.log", "ps_server", f"--pipeline_config_path={config}", "--state_dir=",
+                                      f"--train_dir={self.folder / run}", f"--cluster={cluster}", f"--task_index={i}",
+                                      "--num_replicas=2") for i in range(tasks)]
+                trainers = [self.trainer_of(pushpull.connect(cluster, clone=clone, num_clones=2)) for clone in (0, 1)]
+                # The other clone makes the last step meanwhile, and the heartbeats hear of the end.
+                results = [self.in_thread(self.train, trainers[0], 4.0), self.in_thread(self.train, trainers[1])]
+                values = [result() for result in results]
+                for server in servers:
+                    self.assertEqual(server.wait(), 0, server.text())
+                stored = self.weights(run)["a"]
+                for value, version in values:
+                    self.assertEqual(version, steps)
+                    numpy.testing.assert_array_equal(value, stored)
+
+    def test_server_does_not_wait_longer_than_a_lease_for_a_clone_that_computes(self):
+        with pushpull.LocalServer(config_text(sync="false", steps=20, batch=8), num_clones=2,
+                                  flags=["--lease=2s"]) as server:
+            slow, fast = [self.trainer_of(server.connect(clone)) for clone in (0, 1)]
+            batches = slow.batches(40)
+            next(batches)
+            self.train(fast)
+            self.assertEqual(server.wait(60), 0)
+            slow.push({}, samples=8, loss=1.0)
+            self.assertEqual(list(batches), [])  # the clone knows that training has ended
+            self.assertLess(slow.ps.last_version, 20)
+
+    def test_one_command_whose_clones_end_before_training_has(self):
+        program = self.folder / "early.py"
+        program.write_text(EARLY)
+        train_dir = self.folder / "run"
+        begun = time.monotonic()
+        worker = self.start_python("worker.log", "-m", "pushpull", "worker", f"--train_dir={train_dir}",
+                                   f"--pipeline_config_path={self.write_config(steps=1000, batch=8)}", program)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertLess(time.monotonic() - begun, 50, worker.text())  # it used to wait for 60 s
+        self.assertIn("[clone 0] ended early", worker.text())
+        self.assertIn("pushpull: all clones have ended before training has; ending ps_server", worker.text())
+        last = pushpull.steps(train_dir)[-1]
+        self.assertRegex(worker.text(), f"pushpull: the last checkpoint is of step {last}( of 1000)?\n")
+        self.assertIn(last, (4, 5))
+
+
+if __name__ == "__main__":
+    main()
