@@ -48,7 +48,7 @@ ABSL_FLAG(std::string, output_dir, "",
           "detectors: folder for the drawings; created if it does not exist");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
 ABSL_FLAG(double, min_score, 0.5,
-          "detectors: detections with a lower score are neither drawn nor printed");
+          "detectors: detections with a lower score, 0 to 1, are neither drawn nor printed");
 ABSL_FLAG(int, max_boxes, 100,
           "detectors: draw and print at most this many detections per image, best first");
 ABSL_FLAG(int, top_k, 5, "classifiers: print this many classes per image, most probable first");
@@ -70,6 +70,14 @@ absl::Status CheckFlags(const std::vector<std::string>& paths) {
   }
   if (paths.empty()) {
     return UsageError("no image is given: name PNG, JPEG or PGM files, folders or globs");
+  }
+  if (absl::GetFlag(FLAGS_step) < -1) {
+    return UsageError(absl::StrCat("--step: expected a step or -1 for the newest, got ",
+                                   absl::GetFlag(FLAGS_step)));
+  }
+  const double min_score = absl::GetFlag(FLAGS_min_score);
+  if (!(min_score >= 0 && min_score <= 1)) {
+    return UsageError(absl::StrCat("--min_score=", min_score, ", expected 0 to 1"));
   }
   PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
   PP_RETURN_IF_ERROR(CheckAtLeast("max_boxes", absl::GetFlag(FLAGS_max_boxes), 1));

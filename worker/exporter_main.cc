@@ -98,19 +98,6 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
   return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
 }
 
-// Returns the names of the classes as detect finds them. Without --label_map they may be missing:
-// the data set need not be on this machine.
-absl::StatusOr<std::vector<std::string>> FindNames(FileSystem& files,
-                                                   const config::TrainEvalPipelineConfig& config) {
-  const std::string label_map = absl::GetFlag(FLAGS_label_map);
-  absl::StatusOr<std::vector<std::string>> names = FindClassNames(
-      files, config, {.label_map = label_map, .data_dir = absl::GetFlag(FLAGS_data_dir)});
-  if (names.ok() || !label_map.empty()) return names;
-  LOG(WARNING) << "the classes have no names: " << names.status().message()
-               << "; give --data_dir, or the names as --label_map";
-  return std::vector<std::string>();
-}
-
 // Removes what describes the model with raw heads that was at `onnx_path` before, if there was one.
 // A file of somebody else that has this name stays.
 absl::Status RemoveOldHeadsFile(FileSystem& files, const std::string& onnx_path) {
@@ -158,7 +145,10 @@ absl::Status Run() {
                                    {"variables", model.layout.num_variables()},
                                    {"bytes", size_bytes}};
   if (raw_heads) {
-    PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, FindNames(files, config));
+    PP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        FindClassNames(files, config,
+                                       {.label_map = absl::GetFlag(FLAGS_label_map),
+                                        .data_dir = absl::GetFlag(FLAGS_data_dir)}));
     const std::string heads_path = HeadsFilePath(output);
     PP_RETURN_IF_ERROR(WriteFilePair(files, {output, std::move(contents)},
                                      {heads_path, EncodeHeadsFile(model, names)}));

@@ -1,15 +1,11 @@
 #include "common/base/file_system.h"
 
-#include <unistd.h>
-
-#include <atomic>
-#include <utility>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/temporary_file.h"
 
 namespace pushpull {
 
@@ -36,38 +32,9 @@ std::string FileNameOf(absl::string_view path) {
   return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
 }
 
-namespace {
-
-constexpr int kMaxNameAttempts = 1000;
-
-struct TemporaryFile {
-  std::string path;
-  std::unique_ptr<WritableFile> file;
-};
-
-// Creates .tmp-<name>-<process>-<number> in the folder. A killed process may have left a file of
-// that name: in a container, every start of a program has the same process number. So names that
-// are taken are skipped.
-absl::StatusOr<TemporaryFile> CreateTemporary(FileSystem& files, const std::string& folder,
-                                              const std::string& name) {
-  static std::atomic<uint64_t> counter{0};
-  for (int attempts = 1;; ++attempts) {
-    std::string path =
-        JoinPath(folder, absl::StrCat(".tmp-", name, "-", getpid(), "-", counter.fetch_add(1)));
-    absl::StatusOr<std::unique_ptr<WritableFile>> file =
-        files.OpenForWrite(path, FileSystem::WriteMode::kCreateNew);
-    if (absl::IsAlreadyExists(file.status()) && attempts < kMaxNameAttempts) continue;
-    PP_RETURN_IF_ERROR(file.status());
-    return TemporaryFile{std::move(path), *std::move(file)};
-  }
-}
-
-}  // namespace
-
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  absl::string_view contents) {
-  const std::string folder = FolderOf(path);
-  PP_ASSIGN_OR_RETURN(TemporaryFile temporary, CreateTemporary(files, folder, FileNameOf(path)));
+  PP_ASSIGN_OR_RETURN(TemporaryFile temporary, CreateTemporaryFile(files, path));
   const auto write = [&]() -> absl::Status {
     PP_RETURN_IF_ERROR(temporary.file->Append(contents));
     PP_RETURN_IF_ERROR(temporary.file->Sync());
@@ -78,7 +45,7 @@ absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
     files.RemoveFile(temporary.path).IgnoreError();
     return status;
   }
-  return files.SyncDirectory(folder);
+  return files.SyncDirectory(FolderOf(path));
 }
 
 namespace {

@@ -117,13 +117,30 @@ absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(
     return absl::DataLossError(
         absl::StrCat(path, R"(: expected {"step": n, "metric": name, "value": x})"));
   }
-  return BestCheckpoint{body["step"].get<uint64_t>(), body["metric"].get<std::string>(),
-                        body["value"].get<double>()};
+  BestCheckpoint best;
+  best.step = body["step"].get<uint64_t>();
+  best.metric = body["metric"].get<std::string>();
+  best.value = body["value"].get<double>();
+  if (const auto run_id = body.find("run_id"); run_id != body.end()) {
+    if (!run_id->is_string()) {
+      return absl::DataLossError(absl::StrCat(path, ": expected a string as run_id"));
+    }
+    best.run_id = run_id->get<std::string>();
+  }
+  if (const auto epoch = body.find("epoch"); epoch != body.end()) {
+    if (!epoch->is_number_unsigned()) {
+      return absl::DataLossError(absl::StrCat(path, ": expected a number from 0 as epoch"));
+    }
+    best.epoch = epoch->get<uint64_t>();
+  }
+  return best;
 }
 
 absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_directory,
                                  const BestCheckpoint& best) {
-  const nlohmann::json body = {{"step", best.step}, {"metric", best.metric}, {"value", best.value}};
+  nlohmann::json body = {{"step", best.step}, {"metric", best.metric}, {"value", best.value}};
+  if (!best.run_id.empty()) body["run_id"] = best.run_id;
+  if (best.epoch.has_value()) body["epoch"] = *best.epoch;
   return WriteFileAtomically(files, JoinPath(eval_directory, kBestCheckpointFile),
                              JsonLine(body) + "\n");
 }

@@ -45,11 +45,15 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
                                         const std::vector<uint64_t>& pinned);
 
 // The checkpoint that the evaluator found best. Stored in <directory>/eval/best_checkpoint as
-//   {"step": 1200, "metric": "accuracy", "value": 0.98}
+//   {"epoch": 3, "metric": "accuracy", "run_id": "<32 hex digits>", "step": 1200, "value": 0.98}
 struct BestCheckpoint {
   uint64_t step = 0;
   std::string metric;
   double value = 0.0;
+  // Those of the checkpoint's manifest: a step can be trained again, from other weights. Files of
+  // older versions have neither.
+  std::string run_id = {};             // empty: not known
+  std::optional<uint64_t> epoch = {};  // nullopt: not known
 };
 inline constexpr char kBestCheckpointFile[] = "best_checkpoint";
 

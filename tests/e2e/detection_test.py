@@ -23,7 +23,7 @@ class Detection(EndToEndTest):
                 (r"(num_steps|total_steps): \d+", rf"\1: {STEPS}"), (r"warmup_steps: \d+", "warmup_steps: 20"),
                 (r"batch_size: 12", "batch_size: 32"), (r"num_layers: 6", "num_layers: 3"),
                 (r"type: \"ssd_mobilenet_v2\"", r"\g<0> num_layers: 3"), (r"decay: 0.99", "decay: 0.9"),
-                (r"num_examples: 500", "num_examples: 60"), (r"save_checkpoints_secs: \d+", "save_checkpoints_steps: 120"),
+                (r"num_examples: 500 seed: 2", "num_examples: 60 seed: 2"), (r"save_checkpoints_secs: \d+", "save_checkpoints_steps: 120"),
                 (r'metrics_set: .*', 'metrics_set: "pascal_voc_detection_metrics" '
                                      'metrics_set: "coco_detection_metrics"'), (r"eval_interval_secs: \d+",
                                                                                 "eval_interval_secs: 0")]:
@@ -61,6 +61,34 @@ class Detection(EndToEndTest):
         self.assertLess(abs(result["PascalBoxes_Precision/mAP@0.5IOU"] - result["DetectionBoxes_Precision/mAP@.50IOU"]),
                         0.1, "VOC's and COCO's mAP at IoU 0.5 should be nearly equal")
         self.check_detect()
+        self.check_names()
+
+    def check_names(self):
+        """Runs detect with the label map of the config, whose path begins in --data_dir, and without it."""
+        config = self.folder / "run" / "pipeline.config"
+        head, reader, _ = config.read_text().rpartition("eval_input_reader")
+        config.write_text(f'{head}{reader} {{ label_map_path: "data/shapes.pbtxt"\n'
+                          'tf_record_input_reader { input_path: "data/none" } }\n')
+        (self.folder / "data").mkdir()
+        (self.folder / "data" / "shapes.pbtxt").write_text('item { id: 1 name: "one" } item { id: 3 name: "three" }\n')
+        names = {1: "one", 2: "2", 3: "three"}
+        for flags, expected in ((["--data_dir=" + str(self.folder)], names), ([], {i: str(i) for i in names}),
+                                ([f"--label_map={self.folder}/data/shapes.pbtxt"], names)):
+            detect = self.start("names.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", "--min_score=0",
+                                f"--output_dir={self.folder / 'named'}", *flags, str(self.folder / "grey.pgm"),
+                                stdout=subprocess.PIPE)
+            out, _ = detect.popen.communicate(timeout=60)
+            self.assertEqual(detect.popen.returncode, 0, detect.text())
+            found = json.loads(out)["detections"]
+            self.assertTrue(found)
+            for detection in found:
+                self.assertEqual(detection["name"], expected[detection["class"]])
+            self.assertEqual("give --data_dir, or the names as --label_map" in detect.text(), not flags)
+        for flag, code in (("--label_map=/nonexistent", 66), ("--step=-7", 64), ("--min_score=50", 64)):
+            refused = self.start("refused.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", flag,
+                                 f"--output_dir={self.folder / 'named'}", str(self.folder / "grey.pgm"))
+            self.assertEqual(refused.wait(), code, refused.text())
+            self.assertIn(flag.partition("=")[2].strip("-"), refused.text())
 
     def check_detect(self):
         """Runs detect on a grey image that is not square, and checks its boxes and its drawing."""

@@ -1,6 +1,7 @@
 #include "tests/testkit/memory_file_system.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +16,12 @@ namespace pushpull {
 
 struct MemoryFileSystem::Node {
   using Entries = std::map<std::string, std::shared_ptr<Node>>;
+  static int64_t NextNumber() {
+    static std::atomic<int64_t> next = 0;
+    return next.fetch_add(1);
+  }
+
+  const int64_t number = NextNumber();  // the identity of a folder, which no other node has
   bool is_directory = false;
   std::string contents;
   std::string durable_contents;
@@ -338,7 +345,7 @@ absl::StatusOr<std::string> MemoryFileSystem::FolderIdentity(const std::string& 
   absl::MutexLock lock(&state_->mutex);
   const NodePtr node = state_->Find(path);
   if (node == nullptr) return Missing(path);
-  return absl::StrCat("node ", absl::Hex(reinterpret_cast<uintptr_t>(node.get())));
+  return absl::StrCat("node ", node->number);
 }
 
 absl::StatusOr<FileInfo> MemoryFileSystem::GetInfo(const std::string& path) {

@@ -20,9 +20,10 @@ struct ClassNameOptions {
 };
 
 // Returns the names indexed by label; a class in a gap of the label map has an empty name. Without
-// a label map they are the folder names of the eval_input_reader if that reads an image folder,
-// which has to exist on this machine; a folder that does not fit the model gives a warning. Returns
-// an empty vector if there are no names. Errors as LabelMap::Load.
+// a label map they are the folder names of the eval_input_reader if that reads an image folder.
+// Returns an empty vector if there are no names. The data that the config names need not be on this
+// machine: if they are missing or do not fit, there are no names, and a warning says so. Errors as
+// LabelMap::Load for options.label_map only.
 absl::StatusOr<std::vector<std::string>> FindClassNames(
     FileSystem& files, const config::TrainEvalPipelineConfig& config,
     const ClassNameOptions& options);

@@ -22,9 +22,11 @@ absl::Status CheckpointWatcher::Poll() {
   std::map<uint64_t, Entry> entries;
   for (const uint64_t step : steps) {
     const auto known = entries_.find(step);
-    // The server publishes a step again only if it is the newest or was unusable. All other
-    // manifests do not change and are not read again.
-    if (known != entries_.end() && &known->second != newest && known->second.refusal.empty()) {
+    // The stamp is older than the manifest that is read below, so no replacement is missed. The
+    // newest manifest is read in any case: a file system over the network may serve old stamps.
+    const std::string stamp = StampOf(step);
+    if (known != entries_.end() && &known->second != newest && known->second.refusal.empty() &&
+        !stamp.empty() && known->second.stamp == stamp) {
       entries[step] = known->second;
       continue;
     }
@@ -36,6 +38,7 @@ absl::Status CheckpointWatcher::Poll() {
       continue;
     }
     Entry& entry = entries[step];
+    entry.stamp = stamp;
     if (!manifest.ok()) {
       entry.refusal = std::string(manifest.status().message());
       if (known == entries_.end() || known->second.refusal != entry.refusal) {
@@ -43,9 +46,7 @@ absl::Status CheckpointWatcher::Poll() {
       }
       continue;
     }
-    entry.version = Version(manifest->epoch, step);
-    entry.training_done = manifest->training_done;
-    entry.num_images = manifest->num_images;
+    Describe(*manifest, &entry);
     if (known != entries_.end() && known->second.version == entry.version &&
         known->second.files == FilesOf(step)) {
       entry.refusal = known->second.refusal;
@@ -56,6 +57,17 @@ absl::Status CheckpointWatcher::Poll() {
   newest = Newest();
   if (newest != nullptr && newest->training_done) ReadLimits();
   return absl::OkStatus();
+}
+
+void CheckpointWatcher::Describe(const CheckpointManifest& manifest, Entry* entry) {
+  entry->version = Version(manifest.epoch, manifest.step);
+  entry->run_id = manifest.run_id;
+  entry->training_done = manifest.training_done;
+  entry->num_images = manifest.num_images;
+}
+
+bool CheckpointWatcher::IsTaken(const Entry& entry) const {
+  return taken_.count({entry.run_id, *entry.version}) > 0;
 }
 
 void CheckpointWatcher::ReadLimits() {
@@ -86,14 +98,12 @@ bool CheckpointWatcher::final_is_there() const {
   return length.EndsAt(newest->version->second);
 }
 
-bool CheckpointWatcher::final_was_taken() const {
-  return final_is_there() && taken_.count(*Newest()->version) > 0;
-}
+bool CheckpointWatcher::final_was_taken() const { return final_is_there() && IsTaken(*Newest()); }
 
 std::vector<uint64_t> CheckpointWatcher::untaken() const {
   std::vector<uint64_t> steps;
   for (const auto& [step, entry] : entries_) {
-    if (entry.version.has_value() && entry.refusal.empty() && taken_.count(*entry.version) == 0) {
+    if (entry.version.has_value() && entry.refusal.empty() && !IsTaken(entry)) {
       steps.push_back(step);
     }
   }
@@ -108,6 +118,14 @@ std::vector<std::string> CheckpointWatcher::refusals() const {
     }
   }
   return reasons;
+}
+
+std::string CheckpointWatcher::StampOf(uint64_t step) const {
+  const std::string folder = JoinPath(directory_, CheckpointName(step));
+  const absl::StatusOr<std::string> identity = files_->FolderIdentity(folder);
+  const absl::StatusOr<FileInfo> info = files_->GetInfo(folder);
+  if (!identity.ok() || !info.ok()) return "";
+  return absl::StrCat(*identity, ", ", info->modification_time);
 }
 
 std::string CheckpointWatcher::FilesOf(uint64_t step) const {
@@ -137,8 +155,11 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         Checkpoint::Open(*files_, directory_, step);
     if (checkpoint.ok()) {
-      // Uses the epoch of the opened manifest: it may have been published again since the poll.
-      taken_.insert(Version((*checkpoint)->manifest().epoch, step));
+      // The checkpoint may have been replaced since the poll. The next poll sees that its stamp has
+      // changed; until then its entry is that of the checkpoint that was opened.
+      Entry& entry = entries_[step];
+      Describe((*checkpoint)->manifest(), &entry);
+      taken_.insert({entry.run_id, *entry.version});
       return *std::move(checkpoint);
     }
     if (absl::IsNotFound(checkpoint.status())) {

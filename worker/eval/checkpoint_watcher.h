@@ -17,6 +17,7 @@
 
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
 #include "common/config/training_length.h"
 
 namespace pushpull {
@@ -26,14 +27,16 @@ class CheckpointWatcher {
   // `files` must outlive the watcher.
   CheckpointWatcher(FileSystem* files, std::string directory);
 
-  // Lists the directory and reads new manifests, but no tensors. If the newest checkpoint says that
+  // Lists the directory and reads the manifests of checkpoints that are new or have been replaced,
+  // but no tensors. If the newest checkpoint says that
   // training is done, also reads the directory's pipeline.config. The methods below report what the
   // last Poll found. NOT_FOUND: no such directory.
   absl::Status Poll();
 
-  // Whether there is a new checkpoint. A checkpoint is new until it has been taken or refused. If
-  // the server publishes a taken checkpoint again in the same epoch, to say that training is done,
-  // it does not become new.
+  // Whether there is a new checkpoint. A checkpoint is new until it has been taken or refused. A
+  // checkpoint of the same step, but of another epoch or run, is another one. If the server
+  // publishes a taken checkpoint again in the same epoch, to say that training is done, it does not
+  // become new.
   bool has_new() const;
   // Whether the newest usable checkpoint is the last one of the run: it says that training is done,
   // and with the present limits in pipeline.config training still ends there. The server writes
@@ -65,12 +68,20 @@ class CheckpointWatcher {
 
   struct Entry {
     std::optional<Version> version;  // nullopt: the manifest does not verify
+    std::string run_id;
+    std::string stamp;  // StampOf when the manifest was read; empty: not known
     bool training_done = false;
     uint64_t num_images = 0;  // training images, 0 if the manifest names no number
     std::string refusal;      // why the checkpoint cannot be used; empty if it can
     std::string files;        // FilesOf when the checkpoint was refused by Take
   };
 
+  // Copies what Poll and Take have to know of a manifest.
+  static void Describe(const CheckpointManifest& manifest, Entry* entry);
+  bool IsTaken(const Entry& entry) const;
+  // Returns a text that changes when the checkpoint is replaced, which always gives it another
+  // folder. It costs two system calls and reads no file. An empty text: it is not known now.
+  std::string StampOf(uint64_t step) const;
   // Returns names, sizes and modification times of the checkpoint's files.
   std::string FilesOf(uint64_t step) const;
   void NoteUnreadable(uint64_t step, const absl::Status& status);
@@ -81,9 +92,9 @@ class CheckpointWatcher {
 
   FileSystem* files_;
   std::string directory_;
-  std::map<uint64_t, Entry> entries_;  // the checkpoints in the directory, by step
-  std::set<Version> taken_;
-  std::optional<TrainingLimits> limits_;  // nullopt: not known
+  std::map<uint64_t, Entry> entries_;                // the checkpoints in the directory, by step
+  std::set<std::pair<std::string, Version>> taken_;  // with the run's id
+  std::optional<TrainingLimits> limits_;             // nullopt: not known
   std::string unreadable_;
 };
 

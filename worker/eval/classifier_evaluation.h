@@ -19,6 +19,8 @@
 
 namespace pushpull {
 
+// Among equal scores the label has the last place, so a network that cannot tell classes apart has
+// an accuracy of 0. (ImageClassifier, which has to name one of them, names the lowest label.)
 struct ClassificationMetrics {
   double accuracy = 0.0;       // share of examples whose label has the highest score
   double accuracy_top5 = 0.0;  // share of examples whose label has one of the five highest scores

@@ -52,25 +52,20 @@ void AppendResult(int64_t image_id, const DetectedBox& detection, std::string* o
 
 absl::StatusOr<std::unique_ptr<CocoResultsWriter>> CocoResultsWriter::Create(
     FileSystem* files, const std::string& path) {
-  const std::string name = FileNameOf(path);
-  if (name.empty()) {
+  if (FileNameOf(path).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", path, "' is no file name for COCO results"));
   }
-  // Overwrites a temporary file that a killed evaluator left behind.
-  std::string temporary = JoinPath(FolderOf(path), absl::StrCat(".tmp-", name));
-  PP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
-                      files->OpenForWrite(temporary, FileSystem::WriteMode::kTruncate));
+  PP_ASSIGN_OR_RETURN(TemporaryFile temporary, CreateTemporaryFile(*files, path));
   return std::unique_ptr<CocoResultsWriter>(
-      new CocoResultsWriter(files, path, std::move(temporary), std::move(file)));
+      new CocoResultsWriter(files, path, std::move(temporary)));
 }
 
-CocoResultsWriter::CocoResultsWriter(FileSystem* files, std::string path, std::string temporary,
-                                     std::unique_ptr<WritableFile> file)
+CocoResultsWriter::CocoResultsWriter(FileSystem* files, std::string path, TemporaryFile temporary)
     : files_(files),
       path_(std::move(path)),
-      temporary_(std::move(temporary)),
-      file_(std::move(file)),
+      temporary_(std::move(temporary.path)),
+      file_(std::move(temporary.file)),
       buffer_("[") {}
 
 CocoResultsWriter::~CocoResultsWriter() {

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 
 #include "common/base/file_system.h"
+#include "common/base/temporary_file.h"
 #include "worker/eval/metrics/detection_record.h"
 
 namespace pushpull {
@@ -22,7 +23,8 @@ namespace pushpull {
 class CocoResultsWriter {
  public:
   // Starts a temporary file in the folder of `path`, which must exist. `files` must outlive the
-  // writer. INVALID_ARGUMENT: `path` has no file name. Errors of the file system.
+  // writer. Of several writers for one path each has a temporary file of its own, and the one that
+  // finishes last wins. INVALID_ARGUMENT: `path` has no file name. Errors of the file system.
   static absl::StatusOr<std::unique_ptr<CocoResultsWriter>> Create(FileSystem* files,
                                                                    const std::string& path);
 
@@ -43,8 +45,7 @@ class CocoResultsWriter {
   absl::Status Finish();
 
  private:
-  CocoResultsWriter(FileSystem* files, std::string path, std::string temporary,
-                    std::unique_ptr<WritableFile> file);
+  CocoResultsWriter(FileSystem* files, std::string path, TemporaryFile temporary);
 
   absl::Status Flush();
   absl::Status Publish();

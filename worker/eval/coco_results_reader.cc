@@ -41,12 +41,12 @@ absl::StatusOr<int64_t> ReadInteger(const Json& object, const char* field, int64
 
 bool IsFinite(const Json& value) { return value.is_number() && std::isfinite(value.get<float>()); }
 
-absl::Status ReadResult(const Json& object, int num_classes,
+absl::Status ReadResult(const Json& object, int num_classes, absl::string_view image_meaning,
                         std::vector<std::vector<DetectedBox>>* images) {
   if (!object.is_object()) return absl::InvalidArgumentError("it is not an object");
-  PP_ASSIGN_OR_RETURN(const int64_t image,
-                      ReadInteger(object, "image_id", 0, static_cast<int64_t>(images->size()) - 1,
-                                  "the number of an example of eval_input_reader"));
+  PP_ASSIGN_OR_RETURN(
+      const int64_t image,
+      ReadInteger(object, "image_id", 0, static_cast<int64_t>(images->size()) - 1, image_meaning));
   PP_ASSIGN_OR_RETURN(const int64_t category, ReadInteger(object, "category_id", 1, num_classes,
                                                           "the id of a class in the label map"));
   DetectedBox detection;
@@ -73,10 +73,9 @@ absl::Status ReadResult(const Json& object, int num_classes,
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::vector<DetectedBox>>> ReadCocoResults(FileSystem& files,
-                                                                      const std::string& path,
-                                                                      int64_t num_images,
-                                                                      int num_classes) {
+absl::StatusOr<std::vector<std::vector<DetectedBox>>> ReadCocoResults(
+    FileSystem& files, const std::string& path, int64_t num_images, int num_classes,
+    absl::string_view image_meaning) {
   PP_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(files, path));
   Json results;
   try {
@@ -89,7 +88,7 @@ absl::StatusOr<std::vector<std::vector<DetectedBox>>> ReadCocoResults(FileSystem
   }
   std::vector<std::vector<DetectedBox>> images(num_images);
   for (size_t i = 0; i < results.size(); ++i) {
-    const absl::Status status = ReadResult(results[i], num_classes, &images);
+    const absl::Status status = ReadResult(results[i], num_classes, image_meaning, &images);
     if (!status.ok()) {
       return Annotated(status, absl::StrCat(path, ", result ", i, ": ", status.message()));
     }

@@ -1,10 +1,21 @@
 // Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/eval/detection_decoder.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/detection/anchors.h"
 #include "worker/model/detection_outputs.h"
 
 namespace pushpull {
+namespace {
+
+bool AllFinite(absl::Span<const float> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
 
 DetectionDecoder::DetectionDecoder(const DetectionSpec& spec)
     : spec_(spec), anchors_(GenerateAnchors(spec.anchors, spec.heads)) {}
@@ -19,11 +30,13 @@ std::vector<std::vector<Detection>> DetectionDecoder::Decode(
   scores_.resize(samples * scores);
   GatherDetectionOutputs(spec_, samples, outputs, codes_.data(), scores_.data());
   std::vector<std::vector<Detection>> detections(samples);
+  diverged_.assign(samples, false);
   pool->ParallelFor(samples, [&](int64_t i) {
-    detections[i] =
-        PostProcess(spec_, anchors_, absl::MakeConstSpan(codes_).subspan(i * codes, codes),
-                    absl::MakeConstSpan(scores_).subspan(i * scores, scores),
-                    {0.0f, 0.0f, windows[i].height, windows[i].width});
+    const auto sample_codes = absl::MakeConstSpan(codes_).subspan(i * codes, codes);
+    const auto sample_scores = absl::MakeConstSpan(scores_).subspan(i * scores, scores);
+    diverged_[i] = !AllFinite(sample_codes) || !AllFinite(sample_scores);
+    detections[i] = PostProcess(spec_, anchors_, sample_codes, sample_scores,
+                                {0.0f, 0.0f, windows[i].height, windows[i].width});
   });
   return detections;
 }

@@ -31,10 +31,15 @@ class DetectionDecoder {
                                              const std::vector<InputWindow>& windows,
                                              ThreadPool* pool);
 
+  // Returns for each sample of the last batch whether an output was not finite. Decode drops the
+  // boxes and scores that come of such outputs.
+  const std::vector<char>& diverged() const { return diverged_; }
+
  private:
   const DetectionSpec spec_;
   const std::vector<BoundingBox> anchors_;
   std::vector<float> codes_, scores_;
+  std::vector<char> diverged_;  // not bool: threads write neighbours
 };
 
 // Makes a record for detection metrics from the boxes and detections of an image. Converts edges

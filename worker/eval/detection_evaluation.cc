@@ -8,7 +8,6 @@
 #include "worker/data/image_encoder.h"
 #include "worker/eval/coco_results_json.h"
 #include "worker/eval/draw_boxes.h"
-#include "worker/eval/metrics/metrics_explanation.h"
 #include "worker/eval/metrics_set.h"
 
 namespace pushpull {
@@ -67,9 +66,7 @@ absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
 absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float> variables,
                                                           int64_t num_updates,
                                                           const std::atomic<bool>& stop) {
-  const std::vector<std::unique_ptr<DetectionMetrics>> metrics =
-      MakeMetricsSet(config_, run_->source().class_names());
-  MetricsExplanation explanation(metrics.front().get(), run_->source().class_names());
+  MetricsSet metrics(config_, run_->source().class_names());
   std::unique_ptr<CocoResultsWriter> results;
   if (!config_.export_path().empty()) {
     PP_ASSIGN_OR_RETURN(results, CocoResultsWriter::Create(files_, config_.export_path()));
@@ -83,8 +80,8 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
       const ImageSize& size = input.original_sizes[i];
       const DetectionRecord record = MakeDetectionRecord(absl::StrCat(index), size.height,
                                                          size.width, input.boxes[i], detections[i]);
-      for (const auto& metric : metrics) PP_RETURN_IF_ERROR(metric->AddImage(record));
-      explanation.AddImage(record);
+      PP_RETURN_IF_ERROR(metrics.AddImage(record));
+      if (decoder_.diverged()[i]) metrics.AddDivergedImage();
       if (results != nullptr) PP_RETURN_IF_ERROR(results->Add(index, record.detections));
       if (report.images.size() < config_.num_visualizations()) {
         PP_ASSIGN_OR_RETURN(EvaluationImage image, DrawExample(index, record));
@@ -98,14 +95,8 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
   PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, use));
   if (results != nullptr) PP_RETURN_IF_ERROR(results->Finish());
 
-  for (const auto& metric : metrics) {
-    for (const MetricValue& value : metric->Compute()) {
-      report.scalars.push_back({value.tag, value.value});
-    }
-  }
+  metrics.Report(&report);
   losses.Report(&report);
-  report.explanation = explanation.Explain();
-  if (!report.explanation.empty()) absl::StrAppend(&report.explanation, "\n", explanation.Table());
   return report;
 }
 

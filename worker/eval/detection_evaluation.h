@@ -39,7 +39,8 @@ class DetectionEvaluation final : public Evaluation {
   //   - Scalars: the metrics under TensorFlow's tags, beginning with the mAP of the first set, then
   //     Losses/Loss/localization_loss and Losses/Loss/classification_loss. The losses are
   //     normalised within each batch and averaged over the images.
-  //   - Explanation: the likely reason if the mAP of the first set is 0 or undefined.
+  //   - Explanation: that the model has diverged, or the likely reason if the mAP of the first set
+  //     is 0 or undefined.
   //   - Images: the first eval_config.num_visualizations examples with detections and ground truth.
   // If eval_config.export_path is set, writes all detections to that file in COCO's results format;
   // image_id is the index of the example.

@@ -1,7 +1,6 @@
 // Tested by tests/worker/eval/detections_file_test.cc.
 #include "worker/eval/detections_file.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -14,7 +13,7 @@
 #include "worker/data/image_source_factory.h"
 #include "worker/eval/coco_results_reader.h"
 #include "worker/eval/detection_decoder.h"
-#include "worker/eval/metrics/metrics_explanation.h"
+#include "worker/eval/evaluation_run.h"
 #include "worker/eval/metrics_set.h"
 
 namespace pushpull {
@@ -30,13 +29,16 @@ absl::StatusOr<EvaluationReport> MeasureDetectionsFile(
   options.stopped = [&stop] { return stop.load(); };
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
                       OpenImageSource(config.eval_input_reader(0), options));
-  const int64_t count = std::min<int64_t>(config.eval_config().num_examples(), source->size());
-  PP_ASSIGN_OR_RETURN(std::vector<std::vector<DetectedBox>> detections,
-                      ReadCocoResults(*files, path, count, options.num_classes));
+  const int64_t count = NumEvaluated(config.eval_config(), source->size());
+  PP_ASSIGN_OR_RETURN(
+      std::vector<std::vector<DetectedBox>> detections,
+      ReadCocoResults(*files, path, count, options.num_classes,
+                      count < source->size()
+                          ? "the number of an example of eval_input_reader, of which "
+                            "eval_config.num_examples says how many count"
+                          : "the number of an example of eval_input_reader"));
 
-  const std::vector<std::unique_ptr<DetectionMetrics>> metrics =
-      MakeMetricsSet(config.eval_config(), source->class_names());
-  MetricsExplanation explanation(metrics.front().get(), source->class_names());
+  MetricsSet metrics(config.eval_config(), source->class_names());
   Example example;
   for (int64_t i = 0; i < count; ++i) {
     if (stop.load()) return absl::CancelledError("stopped while detections were measured");
@@ -44,18 +46,11 @@ absl::StatusOr<EvaluationReport> MeasureDetectionsFile(
     DetectionRecord record = MakeDetectionRecord(absl::StrCat(i), example.image.height,
                                                  example.image.width, example.boxes, {});
     record.detections = std::move(detections[i]);
-    for (const auto& metric : metrics) PP_RETURN_IF_ERROR(metric->AddImage(record));
-    explanation.AddImage(record);
+    PP_RETURN_IF_ERROR(metrics.AddImage(record));
   }
   EvaluationReport report;
-  for (const auto& metric : metrics) {
-    for (const MetricValue& value : metric->Compute()) {
-      report.scalars.push_back({value.tag, value.value});
-    }
-  }
+  metrics.Report(&report);
   report.examples = count;
-  report.explanation = explanation.Explain();
-  if (!report.explanation.empty()) absl::StrAppend(&report.explanation, "\n", explanation.Table());
   return report;
 }
 

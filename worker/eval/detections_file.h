@@ -17,8 +17,9 @@ namespace pushpull {
 
 // Compares the detections in the file `path` with the boxes of eval_input_reader. The file has
 // COCO's results format (coco_results_reader.h) and counts the examples of the reader from 0. Like
-// an evaluation of a checkpoint it uses the first eval_config.num_examples examples. The report has
-// the metrics of eval_config.metrics_set and an explanation, but neither losses nor images.
+// an evaluation of a checkpoint it uses the first eval_config.num_examples examples, or all. The
+// report has the metrics of eval_config.metrics_set and an explanation, but neither losses nor
+// images.
 //
 // `config` must be valid and its model a detector, of which only num_classes is used. Decodes all
 // images, one after the other, for their sizes, and blocks until that is done.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/base/status_macros.h"
 
@@ -27,6 +28,9 @@ absl::StatusOr<DetectionRecord> Detector::Detect(const Image& image, const std::
   PP_RETURN_IF_ERROR(network_->Infer(image));
   const InputWindow window = WindowOf(network_->input_shape(), {image.height, image.width});
   const auto detections = decoder_.Decode(network_->outputs(), {window}, network_->pool());
+  LOG_IF(WARNING, decoder_.diverged()[0])
+      << image_id << ": the outputs of the network are not all finite, and their detections are "
+      << "left out: the model of step " << step() << " has diverged; use an earlier checkpoint";
   return MakeDetectionRecord(image_id, image.height, image.width, {}, detections[0]);
 }
 

@@ -29,6 +29,7 @@ class Detector {
 
   // Returns the detections on the image, those with the highest score first, with boxes in its
   // pixels. The record has no ground truth. `image_id` is copied into it. Blocks until computed.
+  // Logs a warning if outputs of the network are not finite, so that detections are missing.
   absl::StatusOr<DetectionRecord> Detect(const Image& image, const std::string& image_id);
 
  private:

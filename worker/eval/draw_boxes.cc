@@ -132,11 +132,11 @@ std::string PrintableText(absl::string_view text) {
   return printable;
 }
 
+// Returns the class's name, or its id in a label map if it has none, as the JSON of detect does.
 std::string NameOf(int32_t label, const std::vector<std::string>& class_names) {
-  if (label < 0 || label >= static_cast<int32_t>(class_names.size())) {
-    return absl::StrCat("class ", label);
-  }
-  return PrintableText(class_names[label]);
+  const bool is_named =
+      label >= 0 && label < static_cast<int32_t>(class_names.size()) && !class_names[label].empty();
+  return is_named ? PrintableText(class_names[label]) : absl::StrCat(int64_t{label} + 1);
 }
 
 struct Strip {

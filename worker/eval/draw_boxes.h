@@ -29,7 +29,7 @@ struct DrawOptions {
 std::array<uint8_t, 3> ClassColor(int32_t label);
 
 // Returns an RGB image of the same size with the boxes on it. Clips them to the image and leaves
-// out boxes with an edge that is not finite. A label without a name is shown as its number. CHECKs
+// out boxes with an edge that is not finite. A label without a name is shown as its id. CHECKs
 // that the image has 1 or 3 channels and that image.pixels has the matching size.
 Image DrawBoxes(const Image& image, const DetectionRecord& record,
                 const std::vector<std::string>& class_names, const DrawOptions& options);

@@ -60,10 +60,11 @@ class Evaluation {
 };
 
 // Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks
-// as OpenImageSource does. The evaluation uses the first eval_config.num_examples examples, or all
-// if there are fewer. A detector's export is written to `files`, which must outlive the evaluation,
-// as must compute.device. `config` must be valid. CANCELLED: `stop` became true; it is read only
-// while the data set is opened. Other errors as OpenImageSource.
+// as OpenImageSource does. The evaluation uses eval_config.num_examples examples, or all if that is
+// unset or there are fewer: of a detector's the first ones, of a classifier's such that are spread
+// evenly over the data set. A detector's export is written to `files`, which must outlive the
+// evaluation, as must compute.device. `config` must be valid. CANCELLED: `stop` became true; it is
+// read only while the data set is opened. Other errors as OpenImageSource.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop);

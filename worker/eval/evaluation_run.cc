@@ -1,5 +1,3 @@
-// Tested by tests/worker/eval/evaluator_test.cc.
-// Tested by tests/worker/eval/detection_evaluation_test.cc.
 #include "worker/eval/evaluation_run.h"
 
 #include <algorithm>
@@ -19,6 +17,20 @@ namespace {
 constexpr int kMaxInputThreads = 4;
 
 }  // namespace
+
+int64_t NumEvaluated(const config::EvalConfig& config, int64_t size) {
+  if (!config.has_num_examples()) return size;
+  const int64_t wanted = config.num_examples();
+  if (wanted < size) {
+    LOG(WARNING) << "eval_config.num_examples is " << wanted << ", eval_input_reader has " << size
+                 << " examples: the metrics are those of " << wanted
+                 << " of them. Remove num_examples to evaluate all";
+  } else if (wanted > size) {
+    LOG(INFO) << "eval_config.num_examples is " << wanted << ", eval_input_reader has " << size
+              << " examples: each is evaluated once";
+  }
+  return std::min(wanted, size);
+}
 
 EvaluationRun::EvaluationRun(NetworkSpec spec, VariableLayout layout, const ComputeOptions& compute)
     : spec_(std::move(spec)), layout_(std::move(layout)), compute_(compute) {}
@@ -41,17 +53,16 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   PP_ASSIGN_OR_RETURN(result->source_,
                       OpenImageSource(config.eval_input_reader(0), source_options));
   LOG(INFO) << "evaluating on " << result->source_->describe();
-  const int64_t wanted = config.eval_config().num_examples();
-  result->num_examples_ = std::min(wanted, result->source_->size());
-  if (result->num_examples_ < wanted) {
-    LOG(INFO) << "eval_config.num_examples is " << wanted << ", eval_input_reader has "
-              << result->num_examples_ << ": each is evaluated once";
-  }
+  result->num_examples_ = NumEvaluated(config.eval_config(), result->source_->size());
 
   SamplerOptions sampler_options;
   sampler_options.mode = SamplerOptions::Mode::kEvaluate;
   sampler_options.num_examples = result->num_examples_;
-  sampler_options.batch_size = config.eval_config().batch_size();
+  // Classes often follow each other in a classifier's data. The detections of a detector carry the
+  // numbers of its examples, and other programs expect the first ones.
+  if (config.model().has_classifier()) sampler_options.spread_over = result->source_->size();
+  sampler_options.batch_size =
+      std::min<int64_t>(config.eval_config().batch_size(), result->num_examples_);
   sampler_options.shuffle = false;
   const Sampler sampler(sampler_options);
   InputPipelineOptions input_options;
@@ -59,7 +70,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   input_options.num_threads = std::min(compute.threads, kMaxInputThreads);
 
   RunnerOptions network_options;
-  network_options.max_batch = std::min<int64_t>(sampler_options.batch_size, result->num_examples_);
+  network_options.max_batch = sampler_options.batch_size;
   network_options.training = false;
   network_options.packed_images = compute.device != nullptr;
   PP_ASSIGN_OR_RETURN(result->network_,

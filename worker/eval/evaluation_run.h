@@ -23,6 +23,10 @@
 
 namespace pushpull {
 
+// Returns how many of the `size` examples of eval_input_reader are evaluated: num_examples, or all
+// if that is unset or larger. Logs if these are not the same.
+int64_t NumEvaluated(const config::EvalConfig& config, int64_t size);
+
 // Not thread-safe.
 class EvaluationRun {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,6 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
-#include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 
 namespace pushpull {
@@ -65,10 +65,12 @@ Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluat
     : options_(std::move(options)),
       context_(context),
       evaluation_(evaluation),
-      watcher_(context.files, options_.checkpoint_dir) {}
+      watcher_(context.files, options_.checkpoint_dir),
+      best_(context.files, options_.checkpoint_dir, options_.eval_dir) {}
 
 absl::Status Evaluator::Run() {
   const absl::Status status = Follow();
+  FinishBest();
   if (!options_.run_once && evaluated_ > 0) LogSummary();
   return status;
 }
@@ -76,9 +78,9 @@ absl::Status Evaluator::Run() {
 void Evaluator::LogSummary() const {
   context_.progress->Finish();
   LOG(INFO) << "checkpoints of " << options_.checkpoint_dir << " evaluated: " << evaluated_;
-  if (!best_.has_value()) return;
-  LOG(INFO) << absl::StrFormat("best %s: %.4f at step %d", best_->metric, best_->value,
-                               best_->step);
+  const std::optional<BestCheckpoint>& best = best_.best();
+  if (!best.has_value()) return;
+  LOG(INFO) << absl::StrFormat("best %s: %.4f at step %d", best->metric, best->value, best->step);
 }
 
 absl::Status Evaluator::Follow() {
@@ -87,6 +89,7 @@ absl::Status Evaluator::Follow() {
   absl::Duration next_start = -absl::InfiniteDuration();
   std::string last = "none yet";
   while (!context_.stop->load()) {
+    SettleBest();
     PP_RETURN_IF_ERROR(watcher_.Poll());
     if (watcher_.final_was_taken()) {
       const std::vector<uint64_t> rest = watcher_.untaken();
@@ -100,8 +103,9 @@ absl::Status Evaluator::Follow() {
     const bool spared = options_.run_once && !watcher_.unreadable().empty();
     if (watcher_.has_new() && !spared &&
         (context_.clock->Now() >= next_start || watcher_.final_is_there())) {
-      next_start = context_.clock->Now() + options_.eval_interval;
+      const absl::Duration start = context_.clock->Now();
       checkpoint = watcher_.Take();
+      if (checkpoint != nullptr) next_start = start + options_.eval_interval;
     }
     if (checkpoint != nullptr) {
       context_.progress->Finish();
@@ -120,23 +124,26 @@ absl::Status Evaluator::Follow() {
 }
 
 absl::Status Evaluator::CheckRunOnce(absl::Duration deadline) {
+  const bool is_late = context_.clock->Now() >= deadline;
+  // A checkpoint that cannot be read may be good, whatever is wrong with others.
+  if (!watcher_.unreadable().empty()) {
+    if (!is_late) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("a checkpoint in ", options_.checkpoint_dir,
+                                               " cannot be read: ", watcher_.unreadable()));
+  }
   const std::vector<std::string> refusals = watcher_.refusals();
   if (!refusals.empty()) {
     return absl::DataLossError(absl::StrCat("no checkpoint in ", options_.checkpoint_dir,
                                             " can be used:\n  ", absl::StrJoin(refusals, "\n  ")));
   }
-  if (context_.clock->Now() < deadline) return absl::OkStatus();
-  if (!watcher_.unreadable().empty()) {
-    return absl::UnavailableError(absl::StrCat("a checkpoint in ", options_.checkpoint_dir,
-                                               " cannot be read: ", watcher_.unreadable()));
-  }
+  if (!is_late) return absl::OkStatus();
   return NothingAppeared(absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir),
                          options_.wait);
 }
 
 absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
   const CheckpointManifest& manifest = checkpoint.manifest();
-  const EvaluationRecord record(context_.files, options_.eval_dir, manifest.step);
+  PP_RETURN_IF_ERROR(OpenFiles(manifest));
   const VariableLayout& layout = evaluation_->layout();
   const ElementRange all = {0, layout.total_elements()};
   std::vector<float> variables(all.size());
@@ -160,26 +167,47 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
       absl::FormatDuration(absl::Trunc(context_.clock->Now() - start, absl::Milliseconds(100))));
   LOG_IF(WARNING, !report.explanation.empty())
       << "step " << manifest.step << ": " << report.explanation;
-  return Report(manifest, report);
-}
-
-absl::Status Evaluator::OpenEvents() {
-  if (events_ != nullptr) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(context_.files, options_.eval_dir));
-  const absl::StatusOr<std::optional<BestCheckpoint>> best =
-      ReadBestCheckpoint(*context_.files, options_.eval_dir);
-  LOG_IF(WARNING, !best.ok()) << "written anew: " << best.status().message();
-  // Keeps the recorded best only if its checkpoint exists; otherwise it may be from another run.
-  if (best.ok() && best->has_value() &&
-      context_.files->GetInfo(JoinPath(options_.checkpoint_dir, CheckpointName((*best)->step)))
-          .ok()) {
-    best_ = **best;
-  }
+  Report(manifest, report);
   return absl::OkStatus();
 }
 
-absl::Status Evaluator::Report(const CheckpointManifest& manifest, const EvaluationReport& report) {
-  PP_RETURN_IF_ERROR(OpenEvents());
+absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
+  if (run_id_ != manifest.run_id) {
+    if (!run_id_.empty()) {
+      LOG(WARNING) << options_.checkpoint_dir << " now has checkpoints of another run, "
+                   << manifest.run_id << " instead of " << run_id_
+                   << ": its metrics go into a new event file, and no best checkpoint is known";
+    }
+    events_.reset();
+    best_.Forget();
+    run_id_ = manifest.run_id;
+  }
+  if (!writes_files()) return absl::OkStatus();
+  // The old record must not remove the file of a new one of the same step.
+  evaluating_.reset();
+  evaluating_ =
+      std::make_unique<EvaluationRecord>(context_.files, options_.eval_dir, manifest.step);
+  if (events_ != nullptr) return absl::OkStatus();
+  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(context_.files, options_.eval_dir));
+  return absl::OkStatus();
+}
+
+void Evaluator::PrintJson(uint64_t step, const EvaluationReport& report) {
+  nlohmann::ordered_json result = {{"step", step}};
+  // An undefined metric (NaN) becomes null.
+  for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
+  result["examples"] = report.examples;
+  *context_.results << JsonLine(result) << std::endl;
+}
+
+void Evaluator::Report(const CheckpointManifest& manifest, const EvaluationReport& report) {
+  if (options_.run_once) PrintJson(manifest.step, report);
+  if (!writes_files()) return;
+  const ScalarSummary& metric = report.scalars.front();
+  if (!std::isnan(metric.value)) {
+    best_.Add({manifest.step, metric.tag, metric.value, manifest.run_id, manifest.epoch});
+  }
+  SettleBest();
   const int64_t step = static_cast<int64_t>(manifest.step);
   std::vector<ScalarSummary> defined;
   for (const ScalarSummary& scalar : report.scalars) {
@@ -189,35 +217,29 @@ absl::Status Evaluator::Report(const CheckpointManifest& manifest, const Evaluat
   for (const EvaluationImage& image : report.images) {
     events_->AddImage(step, image.tag, image.height, image.width, 3, image.png);
   }
-  PP_RETURN_IF_ERROR(events_->Flush());
-  KeepBest(manifest.step, report.scalars.front());
-  if (options_.run_once) {
-    nlohmann::ordered_json result = {{"step", manifest.step}};
-    // An undefined metric (NaN) becomes null.
-    for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
-    result["examples"] = report.examples;
-    *context_.results << JsonLine(result) << std::endl;
-  }
-  return absl::OkStatus();
+  // The writer logs a failure, keeps the events and writes them later.
+  events_->Flush().IgnoreError();
 }
 
-void Evaluator::KeepBest(uint64_t step, const ScalarSummary& metric) {
-  if (std::isnan(metric.value)) return;
-  if (best_.has_value() && best_->metric == metric.tag && best_->value >= metric.value) return;
-  // best_checkpoint protects one checkpoint from deletion, so it must not move on to one that is
-  // already gone.
-  const std::string folder = JoinPath(options_.checkpoint_dir, CheckpointName(step));
-  if (absl::IsNotFound(context_.files->GetInfo(folder).status())) {
-    LOG(WARNING) << absl::StrFormat(
-        "step %d has the best %s so far, %.4f, but its checkpoint was deleted during the "
-        "evaluation and cannot be kept as the best one; raise train_config.max_to_keep",
-        step, metric.tag, metric.value);
-    return;
+void Evaluator::SettleBest() {
+  const absl::Status settled = best_.Settle();
+  LOG_IF(WARNING, !settled.ok() && !best_failed_)
+      << "the best checkpoint is not protected from deletion yet, trying again: "
+      << settled.message();
+  best_failed_ = !settled.ok();
+  if (settled.ok()) evaluating_.reset();
+}
+
+void Evaluator::FinishBest() {
+  constexpr int kAttempts = 10;
+  for (int i = 0; i < kAttempts && !best_.settled(); ++i) {
+    SettleBest();
+    if (best_.settled() || context_.stop->load()) break;
+    context_.clock->Sleep(options_.poll_interval);
   }
-  best_ = BestCheckpoint{step, metric.tag, metric.value};
-  const absl::Status written = WriteBestCheckpoint(*context_.files, options_.eval_dir, *best_);
-  LOG_IF(WARNING, !written.ok()) << "the best checkpoint is not protected from deletion: "
-                                 << written.message();
+  LOG_IF(ERROR, !best_.settled())
+      << "the best checkpoint could not be recorded in " << options_.eval_dir
+      << "; evaluate the last checkpoint again before the server deletes it";
 }
 
 }  // namespace pushpull

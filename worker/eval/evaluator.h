@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 
@@ -19,6 +18,7 @@
 #include "common/checkpoint/retention.h"
 #include "common/cli/progress_line.h"
 #include "common/trace/event_writer.h"
+#include "worker/eval/best_recorder.h"
 #include "worker/eval/checkpoint_watcher.h"
 #include "worker/eval/evaluation.h"
 
@@ -26,7 +26,8 @@ namespace pushpull {
 
 struct EvaluatorOptions {
   std::string checkpoint_dir;
-  std::string eval_dir;  // event files, best_checkpoint and evaluating are written here
+  // Event files, best_checkpoint and evaluating are written here; empty: none of them is written.
+  std::string eval_dir;
   // Evaluate only the newest checkpoint, write its metrics as JSON to `results`, and end.
   bool run_once = false;
   // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint.
@@ -68,25 +69,38 @@ class Evaluator {
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
   // be evaluated; UNAVAILABLE: a checkpoint could not be read in time. Other errors of the
-  // evaluation and of writing events.
+  // evaluation, and of creating the event file before it. What cannot be written after an
+  // evaluation is logged and tried again: events by EventWriter, best_checkpoint at each poll, and
+  // a few times before Run returns.
   absl::Status Run();
 
  private:
-  // Does what Run does, but for the summary at the end.
+  bool writes_files() const { return !options_.eval_dir.empty(); }
+
+  // Does what Run does, but for the end.
   absl::Status Follow();
   void LogSummary() const;
   absl::Status EvaluateOne(const Checkpoint& checkpoint);
-  absl::Status OpenEvents();
-  absl::Status Report(const CheckpointManifest& manifest, const EvaluationReport& report);
-  void KeepBest(uint64_t step, const ScalarSummary& metric);
+  // Prepares the files of eval_dir for the evaluation of this checkpoint.
+  absl::Status OpenFiles(const CheckpointManifest& manifest);
+  void Report(const CheckpointManifest& manifest, const EvaluationReport& report);
+  void PrintJson(uint64_t step, const EvaluationReport& report);
+  // Records the best checkpoint as far as that is possible now, and logs the first failure.
+  void SettleBest();
+  // Does so until it has succeeded, for ten polls at most.
+  void FinishBest();
   absl::Status CheckRunOnce(absl::Duration deadline);
 
   const EvaluatorOptions options_;
   const EvaluatorContext context_;
   Evaluation* const evaluation_;
   CheckpointWatcher watcher_;
+  std::string run_id_;  // of the last checkpoint; empty: none yet
   std::unique_ptr<EventWriter> events_;
-  std::optional<BestCheckpoint> best_;
+  BestRecorder best_;
+  bool best_failed_ = false;  // the last attempt to settle the best checkpoint
+  // Protects the checkpoint that is evaluated until its measurement is settled.
+  std::unique_ptr<EvaluationRecord> evaluating_;
   uint64_t evaluated_ = 0;  // checkpoints
 };
 

@@ -15,6 +15,10 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
            options.mode == SamplerOptions::Mode::kSync ? options.num_replicas : 1);
   if (options.mode == SamplerOptions::Mode::kEvaluate) {
     CHECK(!options.shuffle && options.num_replicas == 1);
+    CHECK(options.spread_over == 0 || options.spread_over >= options.num_examples)
+        << options.spread_over;
+  } else {
+    CHECK_EQ(options.spread_over, 0);
   }
 }
 
@@ -36,7 +40,11 @@ void Sampler::GetBatch(int64_t step, int replica, std::vector<Sample>* samples) 
       return Get((step * options_.num_replicas + replica) * batch_size, batch_size, samples);
     case SamplerOptions::Mode::kEvaluate: {
       const int64_t begin = std::min(step * batch_size, options_.num_examples);
-      return Get(begin, std::min(batch_size, options_.num_examples - begin), samples);
+      Get(begin, std::min(batch_size, options_.num_examples - begin), samples);
+      if (options_.spread_over == 0) return;
+      for (Sample& sample : *samples) {
+        sample.index = sample.index * options_.spread_over / options_.num_examples;
+      }
     }
   }
 }

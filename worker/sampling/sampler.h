@@ -16,7 +16,8 @@
 //   kAsync     Each replica counts its steps from 0. Its batch has the positions
 //              (step*N + replica)*B + [0, B).
 //   kEvaluate  There is one replica and one pass in order. The last batch may be smaller; later
-//              batches are empty.
+//              batches are empty. With spread_over, example i is example
+//              i * spread_over / num_examples of the source.
 // clang-format on
 //
 // Thread rule: immutable value.
@@ -35,6 +36,9 @@ struct SamplerOptions {
   Mode mode = Mode::kSync;
   uint64_t seed = 0;
   int64_t num_examples = 0;  // kEvaluate may use fewer than the source has
+  // kEvaluate: the size of the source, over which the examples are spread evenly; 0: take the first
+  // ones.
+  int64_t spread_over = 0;
   // B: of all replicas together in kSync, of one replica in kAsync.
   int64_t batch_size = 0;
   int num_replicas = 1;  // N, the number of replicas
@@ -49,7 +53,8 @@ struct Sample {
 class Sampler {
  public:
   // CHECKs that all numbers are at least 1, that the batch has a sample for each replica (kSync),
-  // and that there is one replica without shuffling (kEvaluate).
+  // that there is one replica without shuffling (kEvaluate), and that spread_over is 0, or at least
+  // num_examples (kEvaluate).
   explicit Sampler(const SamplerOptions& options);
 
   const SamplerOptions& options() const { return options_; }

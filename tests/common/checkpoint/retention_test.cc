@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -90,6 +92,26 @@ TEST_F(ApplyRetentionTest, DeletesOldOnesButKeepsTheBest) {
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
   EXPECT_THAT(*files_.List("/d"),
               ElementsAre("checkpoint", "ckpt-00000010", "ckpt-00000030", "ckpt-00000040", "eval"));
+}
+
+TEST_F(ApplyRetentionTest, TheBestCheckpointMayHaveARunAndAnEpoch) {
+  const std::string path = "/d/eval/best_checkpoint";
+  for (const bool known : {false, true}) {
+    BestCheckpoint best = {10, "accuracy", 0.75};
+    if (known) best.run_id = "0123";
+    if (known) best.epoch = 0;
+    ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", best), absl::OkStatus());
+    const auto read = ReadBestCheckpoint(files_, "/d/eval");
+    ASSERT_TRUE(read.ok() && read->has_value()) << read.status();
+    EXPECT_EQ((*read)->run_id, best.run_id);
+    EXPECT_EQ((*read)->epoch, best.epoch);
+  }
+  for (const char* field : {R"("run_id": 1)", R"("epoch": "1")", R"("epoch": -1)"}) {
+    files_.Corrupt(path, absl::StrCat(R"({"step": 10, "metric": "a", "value": 1, )", field, "}"));
+    const absl::Status status = ReadBestCheckpoint(files_, "/d/eval").status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), path)) << status;
+  }
 }
 
 TEST_F(ApplyRetentionTest, KeepsTheCheckpointThatIsEvaluated) {

@@ -60,9 +60,17 @@ TEST_F(ClassNamesTest, HasNoNamesWithoutALabelMapOrFolders) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
-TEST_F(ClassNamesTest, ALabelMapThatIsNotThereIsAnError) {
+// The data set need not be on the machine that applies the model, but a file that the user names
+// has to be there.
+TEST_F(ClassNamesTest, ALabelMapThatIsNotThereIsAnErrorOnlyIfTheUserNamesIt) {
   reader_->set_label_map_path("absent.pbtxt");
-  const auto names = FindClassNames(files_, config_, {.label_map = "", .data_dir = folder_.path()});
+  EXPECT_THAT(Names(), IsEmpty());
+  folder_.Write("bad.pbtxt", "item { id: 0 name: 'ant' }");
+  reader_->set_label_map_path("bad.pbtxt");
+  EXPECT_THAT(Names(), IsEmpty());
+  const auto names =
+      FindClassNames(files_, config_,
+                     {.label_map = absl::StrCat(folder_.path(), "/absent.pbtxt"), .data_dir = ""});
   EXPECT_EQ(names.status().code(), absl::StatusCode::kNotFound) << names.status();
 }
 

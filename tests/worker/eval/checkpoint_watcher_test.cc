@@ -29,13 +29,12 @@ class CheckpointWatcherTest : public ::testing::Test {
   void SetUp() override { ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus()); }
 
   void Publish(uint64_t epoch, uint64_t step, bool done = false, uint64_t num_images = 0) {
-    TinyCheckpoint checkpoint;
-    checkpoint.num_images = num_images;
-    checkpoint.epoch = epoch;
-    checkpoint.step = step;
-    checkpoint.training_done = done;
-    ASSERT_EQ(PublishTiny(files_, "/d", layout_, checkpoint), absl::OkStatus());
+    PublishUnseen({.epoch = epoch, .step = step, .training_done = done, .num_images = num_images});
     ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  }
+  // Publishes a checkpoint that the watcher does not see before its next Poll.
+  void PublishUnseen(const TinyCheckpoint& checkpoint) {
+    ASSERT_EQ(PublishTiny(files_, "/d", layout_, checkpoint), absl::OkStatus());
   }
   // Takes a checkpoint and returns its step, or 0 if there is none.
   uint64_t Take() {
@@ -160,6 +159,55 @@ TEST_F(CheckpointWatcherTest, AStepPublishedAgainAfterARollbackIsNew) {
   EXPECT_EQ(Take(), 20);
   Publish(2, 20);
   EXPECT_EQ(Take(), 20);
+}
+
+// `ps_server --from_checkpoint` trains steps again, here while an evaluation keeps the watcher from
+// looking. The step that is replaced is not the newest one that the watcher knows.
+TEST_F(CheckpointWatcherTest, AStepThatWasReplacedUnseenIsNew) {
+  Publish(1, 10);
+  Publish(1, 20);
+  EXPECT_EQ(Take(), 20);
+  EXPECT_EQ(Take(), 10);
+  PublishUnseen({.epoch = 2, .step = 10});
+  PublishUnseen({.epoch = 2, .step = 30});
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_THAT(watcher_.untaken(), ElementsAre(10, 30));
+  EXPECT_EQ(Take(), 30);
+  EXPECT_EQ(Take(), 10);
+  EXPECT_EQ(Take(), 0);
+}
+
+// The step is replaced between the poll and the take, so the watcher takes another checkpoint than
+// it has seen. It does not take that one again.
+TEST_F(CheckpointWatcherTest, AStepThatIsReplacedBeforeItIsTakenIsTakenOnce) {
+  Publish(1, 10);
+  Publish(1, 20);
+  PublishUnseen({.epoch = 2, .step = 10});
+  EXPECT_EQ(Take(), 20);
+  EXPECT_EQ(Take(), 10);
+  EXPECT_EQ(Take(), 0);
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_FALSE(watcher_.has_new());
+}
+
+// Somebody removes the files of a run and trains anew; the new run reaches the same steps in the
+// same epoch.
+TEST_F(CheckpointWatcherTest, AStepOfAnotherRunIsNew) {
+  Publish(1, 10);
+  Publish(1, 20, /*done=*/true);
+  EXPECT_EQ(Take(), 20);
+  EXPECT_EQ(Take(), 10);
+  for (const uint64_t step : {10, 20}) {
+    ASSERT_EQ(RemoveRecursively(files_, "/d/" + CheckpointName(step)), absl::OkStatus());
+  }
+  const std::string other(32, 'e');
+  PublishUnseen({.epoch = 1, .step = 10, .run_id = other});
+  PublishUnseen({.epoch = 1, .step = 20, .training_done = true, .run_id = other});
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_FALSE(watcher_.final_was_taken());
+  EXPECT_THAT(watcher_.untaken(), ElementsAre(10, 20));
+  EXPECT_EQ(Take(), 20);
+  EXPECT_TRUE(watcher_.final_was_taken());
 }
 
 TEST_F(CheckpointWatcherTest, RefusesADamagedCheckpointOnceAndTakesTheNext) {

@@ -37,7 +37,7 @@ TEST_F(CocoResultsJsonTest, WritesTheFormatThatLoadResReads) {
       writer->Add(397133, {{{10, 20.5f, 30, 60}, 0, 0.875f}, {{0, 0, 1, 2}, 89, 0.1f}}).ok());
   ASSERT_TRUE(writer->Add(5, {}).ok());
   ASSERT_TRUE(writer->Add(6, {{{-1, -2, 3, 4}, 2, 1}}).ok());
-  EXPECT_THAT(Names(), testing::ElementsAre(".tmp-results.json"));
+  EXPECT_THAT(Names(), testing::ElementsAre(testing::StartsWith(".tmp-results.json-")));
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(Contents(),
             "[\n"
@@ -76,6 +76,18 @@ TEST_F(CocoResultsJsonTest, KeepsTheOldFileWithoutFinish) {
   ASSERT_TRUE(WriteFileAtomically(files_, kPath, "old").ok());
   ASSERT_TRUE(Open()->Add(1, {{{0, 0, 1, 1}, 0, 0.5f}}).ok());
   EXPECT_EQ(Contents(), "old");
+  EXPECT_THAT(Names(), testing::ElementsAre("results.json"));
+}
+
+TEST_F(CocoResultsJsonTest, TwoWritersOfOnePathDoNotDisturbEachOther) {
+  const auto first = Open();
+  const auto second = Open();
+  ASSERT_TRUE(first->Add(1, {{{0, 0, 1, 1}, 0, 0.5f}}).ok());
+  ASSERT_TRUE(second->Add(2, {}).ok());
+  ASSERT_TRUE(first->Finish().ok());
+  EXPECT_EQ(nlohmann::json::parse(Contents()).size(), 1);
+  ASSERT_TRUE(second->Finish().ok());
+  EXPECT_EQ(nlohmann::json::parse(Contents()), nlohmann::json::array());
   EXPECT_THAT(Names(), testing::ElementsAre("results.json"));
 }
 

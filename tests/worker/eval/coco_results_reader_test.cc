@@ -24,7 +24,8 @@ class CocoResultsReaderTest : public testing::Test {
   void SetUp() override { ASSERT_TRUE(files_.MakeDirectory("eval").ok()); }
 
   absl::StatusOr<std::vector<std::vector<DetectedBox>>> Read() {
-    return ReadCocoResults(files_, kReadPath, kImages, kClasses);
+    return ReadCocoResults(files_, kReadPath, kImages, kClasses,
+                           "the number of an example of eval_input_reader");
   }
   absl::Status ReadText(const std::string& text) {
     EXPECT_TRUE(WriteFileAtomically(files_, kReadPath, text).ok());

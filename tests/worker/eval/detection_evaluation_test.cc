@@ -1,5 +1,6 @@
 #include "worker/eval/detection_evaluation.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -217,7 +218,31 @@ TEST_F(DetectionEvaluationTest, ExportsCocoResults) {
   }
 }
 
-TEST_F(DetectionEvaluationTest, NamesBadMetricsAndStops) {
+TEST_F(DetectionEvaluationTest, SaysThatTheModelHasDiverged) {
+  const auto evaluation = MakeEvaluation(MakeConfig(), "", {}, &files_, stop_);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+  std::vector<float> weights = RandomWeights((*evaluation)->layout());
+  std::fill(weights.begin(), weights.end(), std::nanf(""));
+  const auto report = (*evaluation)->Run(weights, 10, stop_);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(report->explanation,
+              HasSubstr("the model has diverged: on 10 of 10 images the outputs of the network"));
+}
+
+// An image without objects leaves nothing to find, which makes neither a good nor a bad model.
+TEST_F(DetectionEvaluationTest, AMetricWithoutGroundTruthIsUndefined) {
+  auto config = MakeConfig("metrics_set: 'coco_detection_metrics'");
+  const auto report = Evaluate(config);
+  ASSERT_TRUE(report.ok()) << report.status();
+  int undefined = 0;
+  for (const ScalarSummary& scalar : report->scalars) {
+    EXPECT_FALSE(scalar.value < 0) << scalar.tag;
+    undefined += std::isnan(scalar.value) ? 1 : 0;
+  }
+  EXPECT_GT(undefined, 0) << "images of 96 x 80 pixels have no large objects";
+}
+
+TEST_F(DetectionEvaluationTest, StopsBeforeABatch) {
   stop_ = true;
   EXPECT_EQ(Evaluate(MakeConfig()).status().code(), absl::StatusCode::kCancelled);
 }

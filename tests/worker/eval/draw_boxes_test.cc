@@ -102,6 +102,15 @@ TEST(DrawBoxesTest, LabelOfGroundTruthNamesItsKind) {
   EXPECT_NE(draw("cat (crowd)", false, false, false), draw("cat (group)", false, false, false));
 }
 
+TEST(DrawBoxesTest, AClassWithoutANameIsShownAsItsId) {
+  const auto draw = [](const std::vector<std::string>& names) {
+    return DrawBoxes(Grey(100, 200, 3), {"image", {}, {{{20, 30, 60, 90}, 1, 0.5f}}}, names, {})
+        .pixels;
+  };
+  EXPECT_EQ(draw({"cat", ""}), draw({"cat", "2"})) << "a gap in the label map";
+  EXPECT_EQ(draw({}), draw({"cat", "2"}));
+}
+
 TEST(DrawBoxesTest, DrawsOnlyTheBestDetectionsAboveTheScore) {
   DetectionRecord record{"image", {}, {}};
   for (int i = 0; i < 4; ++i) {

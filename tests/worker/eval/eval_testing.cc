@@ -77,7 +77,7 @@ absl::Status PublishTiny(FileSystem& files, const std::string& directory,
   const std::vector<float> weights = TinyWeights(layout, checkpoint.weights_seed);
   const std::vector<float> ema = TinyWeights(layout, checkpoint.ema_seed);
   CheckpointManifest manifest;
-  manifest.run_id = "00112233445566778899aabbccddeeff";
+  manifest.run_id = checkpoint.run_id;
   manifest.epoch = checkpoint.epoch;
   manifest.step = checkpoint.step;
   manifest.updates = checkpoint.step;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -161,7 +162,9 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   ASSERT_TRUE(best.ok() && best->has_value()) << best.status();
   EXPECT_THAT(stderr_, HasSubstr(absl::StrFormat("best accuracy: %.4f at step %d", (*best)->value,
                                                  (*best)->step)));
+  const std::vector<std::string> written = *files_.List(folder_ + "/train/eval");
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--run_once"), 0) << stderr_;
+  EXPECT_EQ(*files_.List(folder_ + "/train/eval"), written) << "--run_once without --eval_dir";
   EXPECT_THAT(stderr_, Not(HasSubstr("best accuracy")));
   const nlohmann::json result = nlohmann::json::parse(stdout_);
   EXPECT_EQ(result["step"], 200);

@@ -17,6 +17,7 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/model_layout.h"
 #include "tests/testkit/damaged_records.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/worker/eval/eval_testing.h"
 #include "worker/eval/classifier_evaluation.h"
@@ -88,23 +89,6 @@ TEST(ClassifierEvaluation, ComputesTheShareOfTheInitialStatistics) {
   EXPECT_EQ(MakeClassifierEvaluation(config)->UnsettledShare(10), 0.0);
 }
 
-// Collects warnings during its lifetime.
-class WarningSink final : public google::LogSink {
- public:
-  WarningSink() { google::AddLogSink(this); }
-  ~WarningSink() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* message, size_t size) override {
-    if (severity == google::GLOG_WARNING) warnings.emplace_back(message, size);
-  }
-  int Count(absl::string_view text) const {
-    int count = 0;
-    for (const std::string& warning : warnings) count += absl::StrContains(warning, text) ? 1 : 0;
-    return count;
-  }
-  std::vector<std::string> warnings;
-};
-
 // Reports the accuracy that `measure` returns for the n-th evaluation, counted from 0.
 class FakeEvaluation final : public Evaluation {
  public:
@@ -135,7 +119,9 @@ class EvaluatorTest : public ::testing::Test {
   }
 
   void Publish(uint64_t step, uint64_t weights_seed, bool done = false, uint64_t ema_seed = 0) {
-    const TinyCheckpoint checkpoint{1, step, weights_seed, ema_seed, done};
+    Publish({1, step, weights_seed, ema_seed, done});
+  }
+  void Publish(const TinyCheckpoint& checkpoint) {
     ASSERT_EQ(PublishTiny(files_, "/d", evaluation_->layout(), checkpoint), absl::OkStatus());
   }
 
@@ -148,7 +134,7 @@ class EvaluatorTest : public ::testing::Test {
       if (call > 100) stop_ = true;
     });
     ProgressLine progress(&progress_, &clock, ProgressOptions());
-    const EvaluatorContext context{&files_, &clock, &progress, &results_, &stop_};
+    const EvaluatorContext context{used_files_, &clock, &progress, &results_, &stop_};
     const absl::Status status =
         Evaluator(options_, context, evaluation == nullptr ? evaluation_.get() : evaluation).Run();
     sleeps_ = clock.sleeps();
@@ -170,9 +156,10 @@ class EvaluatorTest : public ::testing::Test {
         EXPECT_TRUE(event.ParseFromString(record));
         if (event.summary().value_size() == 0) continue;
         EXPECT_EQ(event.summary().value(0).tag(), "accuracy");
+        steps.push_back(event.step());
+        if (event.summary().value_size() == 1) continue;  // of a FakeEvaluation
         EXPECT_EQ(event.summary().value(1).tag(), "accuracy_top5");
         EXPECT_EQ(event.summary().value(2).tag(), "loss");
-        steps.push_back(event.step());
         if (last_loss != nullptr) *last_loss = event.summary().value(2).simple_value();
       }
     }
@@ -180,6 +167,8 @@ class EvaluatorTest : public ::testing::Test {
   }
 
   MemoryFileSystem files_;
+  FailingReads failing_{&files_};
+  FileSystem* used_files_ = &files_;
   EvaluatorOptions options_;
   std::unique_ptr<ClassifierEvaluation> evaluation_;
   std::atomic<bool> stop_ = false;
@@ -339,6 +328,95 @@ TEST_F(EvaluatorTest, RunOnceStopsWaiting) {
   EXPECT_THAT(std::string(damaged.message()), HasSubstr("ckpt-00000100"));
 }
 
+// It may be the configuration of somebody who tries something while the run's own evaluator works.
+TEST_F(EvaluatorTest, RunOnceWritesNothingWithoutAFolder) {
+  Publish(100, 1);
+  options_.run_once = true;
+  options_.eval_dir = "";
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 100);
+  EXPECT_THAT(*files_.List("/d"), ElementsAre("checkpoint", "ckpt-00000100"));
+}
+
+// A damaged checkpoint says nothing about one that cannot be read at the moment.
+TEST_F(EvaluatorTest, RunOnceWaitsForACheckpointThatCannotBeRead) {
+  for (const uint64_t step : {100, 200, 300}) Publish(step, 1);
+  files_.Corrupt("/d/ckpt-00000200/MANIFEST.json", "{}");
+  used_files_ = &failing_;
+  const absl::Status io_error = absl::InternalError("read: Input/output error");
+  failing_.Fail(FailingReads::What::kRead, "ckpt-00000300/MANIFEST.json", io_error, 3);
+  options_.run_once = true;
+  options_.wait = absl::Seconds(5);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 300);
+  EXPECT_EQ(sleeps_, 3);
+  failing_.Fail(FailingReads::What::kRead, "ckpt-00000300/MANIFEST.json", io_error, 100);
+  const absl::Status late = Run();
+  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("read: Input/output error"));
+}
+
+// The metrics are printed all the same, and the files are written when the disk has room again.
+TEST_F(EvaluatorTest, AFullDiskDoesNotLoseAMeasurement) {
+  Publish(100, 1);
+  options_.run_once = true;
+  FakeEvaluation fake(evaluation_->layout(), [&](int) {
+    files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 0, /*lasting=*/true});
+    return 0.5;
+  });
+  const auto make_room = [&](int call) {
+    EXPECT_EQ(nlohmann::json::parse(results_.str())["accuracy"], 0.5);
+    EXPECT_TRUE(files_.GetInfo("/d/eval/evaluating").ok());
+    if (call == 2) files_.SetFault(std::nullopt);
+  };
+  EXPECT_EQ(Run(make_room, &fake), absl::OkStatus());
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->value, 0.5);
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  EXPECT_TRUE(absl::IsNotFound(files_.GetInfo("/d/eval/evaluating").status()));
+}
+
+// `ps_server --from_checkpoint` gives up the best checkpoint. The highest value since then counts.
+TEST_F(EvaluatorTest, TheBestOfStepsThatWereGivenUpDoesNotCount) {
+  options_.max_evals = 3;
+  Publish(200, 1);
+  const double values[] = {0.9, 0.4, 0.3};
+  FakeEvaluation fake(evaluation_->layout(), [&](int run) { return values[run]; });
+  const auto train_again = [&](int call) {
+    if (call == 1) Publish({.epoch = 2, .step = 200});
+    if (call == 3) Publish({.epoch = 2, .step = 300});
+  };
+  EXPECT_EQ(Run(train_again, &fake), absl::OkStatus());
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->step, 200);
+  EXPECT_EQ((*best)->value, 0.4);
+  EXPECT_EQ((*best)->epoch, 2);
+}
+
+// Somebody empties the folder and trains anew.
+TEST_F(EvaluatorTest, FollowsAnotherRunInTheSameFolder) {
+  const WarningSink sink;
+  options_.max_evals = 2;
+  Publish(100, 1);
+  FakeEvaluation fake(evaluation_->layout(), [&](int run) { return 0.9 - 0.5 * run; });
+  const auto start_anew = [&](int call) {
+    if (call != 1) return;
+    for (const char* path : {"/d/ckpt-00000100", "/d/eval"}) {
+      ASSERT_EQ(RemoveRecursively(files_, path), absl::OkStatus());
+    }
+    Publish({.step = 100, .run_id = std::string(32, 'e')});
+  };
+  EXPECT_EQ(Run(start_anew, &fake), absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->run_id, std::string(32, 'e'));
+  EXPECT_NEAR((*best)->value, 0.4, 1e-9);
+  EXPECT_EQ(sink.Count("checkpoints of another run"), 1);
+}
+
 // The one who makes it may only be late, so a scheduler should start the evaluator again.
 TEST_F(EvaluatorTest, AMissingDirectoryIsAMissedDeadline) {
   options_.checkpoint_dir = "/nowhere";
@@ -418,6 +496,17 @@ TEST_F(EvaluatorTest, PausesBetweenEvaluationsButNotBeforeTheLast) {
   EXPECT_EQ(evaluated[22], 2);
   EXPECT_THAT(EvaluatedSteps(), ElementsAre(10, 20, 30));
   EXPECT_EQ(sleeps_, 31);
+}
+
+TEST_F(EvaluatorTest, ACheckpointThatCouldNotBeReadCostsNoPause) {
+  options_.eval_interval = absl::Seconds(20);
+  options_.max_evals = 1;
+  Publish(10, 1);
+  used_files_ = &failing_;
+  failing_.Fail(FailingReads::What::kRead, ".safetensors", absl::InternalError("read: EIO"), 1);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(failing_.failed(), 1);
+  EXPECT_EQ(sleeps_, 1);
 }
 
 TEST_F(EvaluatorTest, SkipsDamagedCheckpoints) {

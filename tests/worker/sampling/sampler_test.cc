@@ -41,6 +41,25 @@ TEST(PermutationTest, IsAPermutationOfEverySize) {
   }
 }
 
+TEST(SamplerTest, AnEvaluationCanSpreadItsExamplesOverTheSource) {
+  const auto indices = [](int64_t num_examples, int64_t spread_over) {
+    const Sampler sampler({.mode = Mode::kEvaluate,
+                           .num_examples = num_examples,
+                           .spread_over = spread_over,
+                           .batch_size = 3,
+                           .shuffle = false});
+    std::vector<int64_t> result;
+    for (int64_t step = 0; step < 4; ++step) {
+      for (const int64_t index : GlobalBatch(sampler, step)) result.push_back(index);
+    }
+    return result;
+  };
+  EXPECT_THAT(indices(5, 0), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(indices(5, 5), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(indices(5, 12), testing::ElementsAre(0, 2, 4, 7, 9));
+  EXPECT_THAT(indices(4, 60), testing::ElementsAre(0, 15, 30, 45));
+}
+
 TEST(PermutationTest, DependsOnSeedAndEpochAndLooksRandom) {
   constexpr int kSize = 60000;
   const Permutation a(1, 0, kSize);

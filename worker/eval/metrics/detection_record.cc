@@ -69,7 +69,7 @@ absl::Status CheckRecord(const DetectionRecord& record, int num_classes) {
     if (!std::isfinite(detection.score)) {
       return absl::InvalidArgumentError(absl::StrCat("image '", record.image_id, "', detection ", i,
                                                      ": score ", detection.score,
-                                                     " is not finite; the model has diverged"));
+                                                     ", expected a finite number"));
     }
   }
   return absl::OkStatus();

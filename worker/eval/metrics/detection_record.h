@@ -44,7 +44,9 @@ struct DetectionRecord {
 // Returns (ymax - ymin) * (xmax - xmin), which is negative if exactly one side is.
 double BoxArea(const PixelBox& box);
 
-// Returns the area of the intersection divided by the area of the union; 0 without overlap.
+// Returns the area of the intersection divided by the area of the union; 0 without overlap. It is
+// computed in double, as pycocotools and TensorFlow's metrics do. Training and suppression use the
+// one of kernels/detection/bounding_box.h, in float, as TensorFlow's graphs and our GPU kernels do.
 double IntersectionOverUnion(const PixelBox& a, const PixelBox& b);
 
 // Returns the area of the intersection divided by the area of the detection; 0 without overlap.

@@ -82,20 +82,18 @@ std::string MetricsExplanation::Table() const {
   return absl::StrCat(table, line("all", Sum(counts)));
 }
 
-std::string MetricsExplanation::Explain() const {
+std::string MetricsExplanation::Explain(double mean_precision) const {
+  if (mean_precision > 0) return "";
   const ClassCounts sum = Sum(Counts());
-  const double value = metrics_->Compute().front().value;
-  if (value > 0) return "";
   if (images_ == 0) {
-    return absl::StrCat("mAP is ", value,
-                        " because no image was evaluated: check the evaluation data set and the "
-                        "number of examples.");
+    return "mAP is undefined because no image was evaluated: check the evaluation data set and the "
+           "number of examples.";
   }
   if (sum.ground_truth == 0) {
     return absl::StrFormat(
-        "mAP is %g because none of the %d images has a ground truth box that counts (%d are "
+        "mAP is undefined because none of the %d images has a ground truth box that counts (%d are "
         "ignored as difficult, crowd or group): check the annotations and the label map.",
-        value, images_, sum.ignored);
+        images_, sum.ignored);
   }
   if (sum.detections == 0) {
     return absl::StrFormat(

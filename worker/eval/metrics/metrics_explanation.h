@@ -33,9 +33,10 @@ class MetricsExplanation {
   // Returns a table of the counts: one line for each class with boxes or detections, then the sums.
   std::string Table() const;
 
-  // Returns one sentence that says why the mAP is 0 or undefined and what to check. Returns an
-  // empty string if the mAP is above 0.
-  std::string Explain() const;
+  // Returns one sentence that says why the mAP is 0 or undefined and what to check.
+  // `mean_precision` is the first value that `metrics` computes for the same images; NaN or a
+  // negative number means that it is undefined. Returns an empty string if it is above 0.
+  std::string Explain(double mean_precision) const;
 
  private:
   const DetectionMetrics* const metrics_;

@@ -21,6 +21,11 @@ class MetricsExplanationTest : public testing::Test {
     voc_explanation_.AddImage(record);
   }
 
+  std::string ExplainCoco() const {
+    return coco_explanation_.Explain(coco_.Compute().front().value);
+  }
+  std::string ExplainVoc() const { return voc_explanation_.Explain(voc_.Compute().front().value); }
+
   const std::vector<std::string> names_ = {"cat", "dog", "owl"};
   CocoMetrics coco_{{names_}};
   VocMetrics voc_{{names_}};
@@ -41,8 +46,8 @@ TEST_F(MetricsExplanationTest, CountsPerClass) {
   EXPECT_EQ(voc[1].ground_truth, 1);
   EXPECT_EQ(voc[1].matches, 0);
   EXPECT_EQ(coco_explanation_.Counts()[0].ground_truth, 2);
-  EXPECT_EQ(voc_explanation_.Explain(), "");
-  EXPECT_EQ(coco_explanation_.Explain(), "");
+  EXPECT_EQ(ExplainVoc(), "");
+  EXPECT_EQ(ExplainCoco(), "");
 }
 
 TEST_F(MetricsExplanationTest, TheTableOmitsEmptyClasses) {
@@ -54,35 +59,35 @@ TEST_F(MetricsExplanationTest, TheTableOmitsEmptyClasses) {
 }
 
 TEST_F(MetricsExplanationTest, ExplainsThatThereAreNoImages) {
-  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because no image was evaluated"));
-  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("no image was evaluated"));
+  EXPECT_THAT(ExplainCoco(), HasSubstr("mAP is undefined because no image was evaluated"));
+  EXPECT_THAT(ExplainVoc(), HasSubstr("no image was evaluated"));
 }
 
 TEST_F(MetricsExplanationTest, ExplainsThatNoGroundTruthCounts) {
   Add({"a", {{.box = Wide(0, 10), .difficult = true, .is_crowd = true}}, {{Wide(0, 10), 0, 0.9f}}});
-  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("mAP is -1 because none of the 1 images"));
-  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("(1 are ignored"));
-  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("mAP is nan because none of the 1 images"));
+  EXPECT_THAT(ExplainCoco(), HasSubstr("mAP is undefined because none of the 1 images"));
+  EXPECT_THAT(ExplainCoco(), HasSubstr("(1 are ignored"));
+  EXPECT_THAT(ExplainVoc(), HasSubstr("mAP is undefined because none of the 1 images"));
 }
 
 TEST_F(MetricsExplanationTest, ExplainsThatThereAreNoDetections) {
   Add({"a", {{Wide(0, 10), 0}}, {}});
-  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("nothing was detected on 1 images"));
+  EXPECT_THAT(ExplainVoc(), HasSubstr("nothing was detected on 1 images"));
 }
 
 TEST_F(MetricsExplanationTest, ExplainsBoxesInFractionsInsteadOfPixels) {
   Add({"a", {{Wide(0, 100), 0}}, {{{0, 0, 0.1f, 1}, 0, 0.9f}}});
-  EXPECT_THAT(voc_explanation_.Explain(), HasSubstr("different units"));
+  EXPECT_THAT(ExplainVoc(), HasSubstr("different units"));
 }
 
 TEST_F(MetricsExplanationTest, ExplainsShiftedLabels) {
   Add({"a", {{Wide(0, 10), 0}, {Wide(50, 10), 1}}, {{Wide(0, 10), 1, 0.9f}}});
-  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("1 of 2 boxes are covered"));
+  EXPECT_THAT(ExplainCoco(), HasSubstr("1 of 2 boxes are covered"));
 }
 
 TEST_F(MetricsExplanationTest, ExplainsBoxesThatMiss) {
   Add({"a", {{Wide(0, 10), 0}}, {{Wide(0, 4), 0, 0.9f}}});
-  EXPECT_THAT(coco_explanation_.Explain(), HasSubstr("the largest IoU of the same class is 0.400"));
+  EXPECT_THAT(ExplainCoco(), HasSubstr("the largest IoU of the same class is 0.400"));
 }
 
 }  // namespace

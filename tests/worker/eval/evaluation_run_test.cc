@@ -1,0 +1,116 @@
+#include "worker/eval/evaluation_run.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/base/file_system.h"
+#include "tests/testkit/ssd_test_config.h"
+#include "tests/worker/eval/eval_testing.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+
+// What an evaluation of some weights has looked at.
+struct Seen {
+  std::vector<int> labels;
+  std::vector<int64_t> indices;
+  std::vector<int64_t> batches;  // their sizes
+};
+
+class EvaluationRunTest : public ::testing::Test {
+ protected:
+  void TearDown() override { ASSERT_EQ(RemoveRecursively(files_, folder_), absl::OkStatus()); }
+
+  Seen Evaluate(const config::TrainEvalPipelineConfig& config) {
+    Seen seen;
+    auto run = EvaluationRun::Create(config, folder_, {}, stop_);
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) return seen;
+    const std::vector<float> weights = TinyWeights((*run)->layout(), 1);
+    const absl::Status status =
+        (*run)->ForEachBatch(weights, 10, stop_, [&](const InputBatch& input, const StepResult&) {
+          for (int64_t i = 0; i < input.n; ++i) {
+            seen.labels.push_back(input.labels[i]);
+            seen.indices.push_back(input.samples[i].index);
+          }
+          seen.batches.push_back(input.n);
+          return absl::OkStatus();
+        });
+    EXPECT_EQ(status, absl::OkStatus());
+    return seen;
+  }
+
+  // Returns a config that reads four images of each of three classes, which are in that order.
+  config::TrainEvalPipelineConfig FolderConfig() {
+    const std::string image = absl::StrCat("P5 32 32 255\n", std::string(32 * 32, 'x'));
+    for (const char* name : {"ant", "bee", "cow"}) {
+      for (int i = 0; i < 4; ++i) {
+        const std::string folder = absl::StrCat(folder_, "/photos/", name);
+        EXPECT_EQ(MakeDirectories(files_, folder), absl::OkStatus());
+        EXPECT_EQ(WriteFileAtomically(files_, absl::StrCat(folder, "/", i, ".pgm"), image),
+                  absl::OkStatus());
+      }
+    }
+    config::TrainEvalPipelineConfig config = TinyConfig();
+    config.mutable_model()->mutable_classifier()->set_num_classes(3);
+    config.mutable_eval_config()->clear_num_examples();
+    config.mutable_eval_input_reader(0)->mutable_image_folder_input_reader()->set_path("photos");
+    return config;
+  }
+
+  PosixFileSystem files_;
+  const std::string folder_ = absl::StrCat(testing::TempDir(), "/evaluation_run_", getpid());
+  std::atomic<bool> stop_ = false;
+  const WarningSink sink_;
+};
+
+TEST_F(EvaluationRunTest, EvaluatesAllExamplesUnlessTheConfigSaysOtherwise) {
+  EXPECT_THAT(Evaluate(FolderConfig()).labels, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2));
+  EXPECT_EQ(sink_.Count("num_examples"), 0);
+  // More than the schema's default of 5000, which is that of TensorFlow.
+  EXPECT_EQ(NumEvaluated(config::EvalConfig(), 5001), 5001);
+}
+
+TEST_F(EvaluationRunTest, FewerExamplesAreSpreadOverTheClassesAndGiveAWarning) {
+  config::TrainEvalPipelineConfig config = FolderConfig();
+  config.mutable_eval_config()->set_num_examples(6);
+  EXPECT_THAT(Evaluate(config).labels, ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_EQ(sink_.Count("eval_config.num_examples is 6, eval_input_reader has 12 examples"), 1);
+}
+
+TEST_F(EvaluationRunTest, ABatchIsNotLargerThanTheEvaluation) {
+  config::TrainEvalPipelineConfig config = FolderConfig();
+  config.mutable_eval_config()->set_batch_size(1 << 30);
+  EXPECT_THAT(Evaluate(config).batches, ElementsAre(12));
+}
+
+// The numbers of a detector's examples are the image_id of its results.
+TEST_F(EvaluationRunTest, ADetectorTakesTheFirstExamples) {
+  config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
+      "ssd_mobilenet_v2",
+      "num_classes: 3 image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
+      "feature_extractor { depth_multiplier: 0.1 }");
+  config.mutable_eval_config()->set_num_examples(3);
+  config::SyntheticInputReader& scenes =
+      *config.add_eval_input_reader()->mutable_synthetic_input_reader();
+  scenes.set_num_examples(12);
+  scenes.set_height(96);
+  scenes.set_width(80);
+  scenes.set_num_classes(3);
+  scenes.set_max_objects(4);
+  EXPECT_THAT(Evaluate(config).indices, ElementsAre(0, 1, 2));
+  EXPECT_EQ(sink_.Count("eval_config.num_examples is 3, eval_input_reader has 12 examples"), 1);
+}
+
+}  // namespace
+}  // namespace pushpull

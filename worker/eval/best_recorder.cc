@@ -1,0 +1,89 @@
+#include "worker/eval/best_recorder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "glog/logging.h"
+
+#include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
+
+namespace pushpull {
+namespace {
+
+// Says why the checkpoint that was measured is not there any more; an empty text: it is. Returns an
+// error if that is not known now.
+absl::StatusOr<std::string> WhyGone(FileSystem& files, const std::string& directory,
+                                    const BestCheckpoint& measured) {
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(files, directory, measured.step);
+  if (absl::IsNotFound(manifest.status())) return "it was deleted";
+  if (absl::IsDataLoss(manifest.status())) return std::string(manifest.status().message());
+  PP_RETURN_IF_ERROR(manifest.status());
+  if (!measured.run_id.empty() && measured.run_id != manifest->run_id) {
+    return "that step is now one of another run";
+  }
+  if (measured.epoch.has_value() && *measured.epoch != manifest->epoch) {
+    return "that step was published again later";
+  }
+  return "";
+}
+
+bool Replaces(const BestCheckpoint& measured, const std::optional<BestCheckpoint>& recorded) {
+  if (!recorded.has_value() || recorded->metric != measured.metric) return true;
+  return recorded->step == measured.step || measured.value > recorded->value;
+}
+
+}  // namespace
+
+BestRecorder::BestRecorder(FileSystem* files, std::string checkpoint_dir, std::string eval_dir)
+    : files_(files), checkpoint_dir_(std::move(checkpoint_dir)), eval_dir_(std::move(eval_dir)) {}
+
+void BestRecorder::Forget() {
+  unsettled_.clear();
+  best_.reset();
+}
+
+absl::Status BestRecorder::Settle() {
+  while (!unsettled_.empty()) {
+    PP_ASSIGN_OR_RETURN(best_, ReadRecorded());
+    if (Replaces(unsettled_.front(), best_)) PP_RETURN_IF_ERROR(Record(unsettled_.front()));
+    unsettled_.erase(unsettled_.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<BestCheckpoint>> BestRecorder::ReadRecorded() const {
+  absl::StatusOr<std::optional<BestCheckpoint>> recorded = ReadBestCheckpoint(*files_, eval_dir_);
+  if (absl::IsDataLoss(recorded.status())) {
+    LOG(WARNING) << "written anew: " << recorded.status().message();
+    return std::nullopt;
+  }
+  PP_RETURN_IF_ERROR(recorded.status());
+  if (!recorded->has_value()) return std::nullopt;
+  PP_ASSIGN_OR_RETURN(const std::string gone, WhyGone(*files_, checkpoint_dir_, **recorded));
+  if (gone.empty()) return recorded;
+  LOG(INFO) << "the best checkpoint so far, of step " << (*recorded)->step
+            << ", does not count any more: " << gone;
+  return std::nullopt;
+}
+
+absl::Status BestRecorder::Record(const BestCheckpoint& measured) {
+  // best_checkpoint protects one checkpoint from deletion, so it must not move on to one that is
+  // already gone.
+  PP_ASSIGN_OR_RETURN(const std::string gone, WhyGone(*files_, checkpoint_dir_, measured));
+  if (!gone.empty()) {
+    LOG(WARNING) << absl::StrFormat(
+        "step %d has the best %s so far, %.4f, but its checkpoint cannot be kept as the best one: "
+        "%s. If it was deleted during its evaluation, raise train_config.max_to_keep",
+        measured.step, measured.metric, measured.value, gone);
+    return absl::OkStatus();
+  }
+  PP_RETURN_IF_ERROR(WriteBestCheckpoint(*files_, eval_dir_, measured));
+  best_ = measured;
+  return absl::OkStatus();
+}
+
+}  // namespace pushpull
