@@ -35,16 +35,16 @@
 
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
-ABSL_FLAG(std::string, eval_dir, "",
-          "folder for event files and the files best_checkpoint and evaluating; default: eval in "
-          "checkpoint_dir, or with --run_once no folder: none of them is written. The server reads "
-          "these two files only in the folder eval, to keep the checkpoints that they name");
+ABSL_FLAG(
+    std::string, eval_dir, "",
+    "folder for event files and the files best_checkpoint and evaluating; default: eval in "
+    "checkpoint_dir. The server reads these two files only there, to keep the checkpoints that "
+    "they name. With --run_once they are written only if this flag is given");
 ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
           "waits for it");
 ABSL_FLAG(bool, run_once, false,
-          "evaluate the newest checkpoint only and print its metrics as JSON on stdout; writes "
-          "files only if --eval_dir is given");
+          "evaluate the newest checkpoint only and print its metrics as JSON on stdout");
 ABSL_FLAG(
     std::string, detections, "",
     "measure the detections in this file instead of checkpoints, and print the metrics as JSON "
@@ -93,11 +93,9 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   options.run_once = absl::GetFlag(FLAGS_run_once);
   options.eval_dir = absl::GetFlag(FLAGS_eval_dir);
-  // A single evaluation, perhaps with another config, leaves the files of a running evaluator
-  // alone.
-  if (options.eval_dir.empty() && !options.run_once) {
-    options.eval_dir = JoinPath(options.checkpoint_dir, "eval");
-  }
+  // A single evaluation, perhaps with another config, does not decide for a running evaluator.
+  options.records_best = !options.run_once || !options.eval_dir.empty();
+  if (options.eval_dir.empty()) options.eval_dir = JoinPath(options.checkpoint_dir, "eval");
   options.wait = absl::Seconds(absl::GetFlag(FLAGS_wait_secs));
 
   std::string config_path = absl::GetFlag(FLAGS_pipeline_config_path);

@@ -182,13 +182,18 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
     best_.Forget();
     run_id_ = manifest.run_id;
   }
-  if (!writes_files()) return absl::OkStatus();
-  // The old record must not remove the file of a new one of the same step.
-  evaluating_.reset();
-  evaluating_ =
-      std::make_unique<EvaluationRecord>(context_.files, options_.eval_dir, manifest.step);
+  if (options_.records_best) {
+    // The old record must not remove the file of a new one of the same step.
+    evaluating_.reset();
+    evaluating_ =
+        std::make_unique<EvaluationRecord>(context_.files, options_.eval_dir, manifest.step);
+  }
   if (events_ != nullptr) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(events_, EventWriter::Create(context_.files, options_.eval_dir));
+  absl::StatusOr<std::unique_ptr<EventWriter>> events =
+      EventWriter::Create(context_.files, options_.eval_dir);
+  if (!events.ok() && options_.records_best) return events.status();
+  if (events.ok()) events_ = *std::move(events);
+  LOG_IF(WARNING, !events.ok()) << "no event file is written: " << events.status().message();
   return absl::OkStatus();
 }
 
@@ -202,12 +207,12 @@ void Evaluator::PrintJson(uint64_t step, const EvaluationReport& report) {
 
 void Evaluator::Report(const CheckpointManifest& manifest, const EvaluationReport& report) {
   if (options_.run_once) PrintJson(manifest.step, report);
-  if (!writes_files()) return;
   const ScalarSummary& metric = report.scalars.front();
-  if (!std::isnan(metric.value)) {
+  if (options_.records_best && !std::isnan(metric.value)) {
     best_.Add({manifest.step, metric.tag, metric.value, manifest.run_id, manifest.epoch});
   }
   SettleBest();
+  if (events_ == nullptr) return;
   const int64_t step = static_cast<int64_t>(manifest.step);
   std::vector<ScalarSummary> defined;
   for (const ScalarSummary& scalar : report.scalars) {

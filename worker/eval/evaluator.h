@@ -26,8 +26,10 @@ namespace pushpull {
 
 struct EvaluatorOptions {
   std::string checkpoint_dir;
-  // Event files, best_checkpoint and evaluating are written here; empty: none of them is written.
-  std::string eval_dir;
+  std::string eval_dir;  // for event files, best_checkpoint and evaluating
+  // Whether best_checkpoint and evaluating are written. Without them an event file that cannot be
+  // written does not matter either.
+  bool records_best = true;
   // Evaluate only the newest checkpoint, write its metrics as JSON to `results`, and end.
   bool run_once = false;
   // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint.
@@ -75,8 +77,6 @@ class Evaluator {
   absl::Status Run();
 
  private:
-  bool writes_files() const { return !options_.eval_dir.empty(); }
-
   // Does what Run does, but for the end.
   absl::Status Follow();
   void LogSummary() const;

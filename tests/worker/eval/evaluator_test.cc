@@ -329,13 +329,19 @@ TEST_F(EvaluatorTest, RunOnceStopsWaiting) {
 }
 
 // It may be the configuration of somebody who tries something while the run's own evaluator works.
-TEST_F(EvaluatorTest, RunOnceWritesNothingWithoutAFolder) {
+TEST_F(EvaluatorTest, LeavesTheBestCheckpointToOthersIfToldTo) {
   Publish(100, 1);
   options_.run_once = true;
-  options_.eval_dir = "";
+  options_.records_best = false;
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 100);
-  EXPECT_THAT(*files_.List("/d"), ElementsAre("checkpoint", "ckpt-00000100"));
+  EXPECT_THAT(*files_.List("/d/eval"), ElementsAre(HasSubstr("tfevents")));
+
+  // The folder of a finished run may be read-only.
+  results_.str("");
+  files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 0, /*lasting=*/true});
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 100);
 }
 
 // A damaged checkpoint says nothing about one that cannot be read at the moment.
