@@ -1,11 +1,11 @@
 #include "worker/data/coco_annotations.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
+#include <streambuf>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -192,6 +192,33 @@ class Handler : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
+// Reads a file from front to back in pieces. After an error of the file the stream ends, and status
+// returns the error.
+class FileBuffer final : public std::streambuf {
+ public:
+  explicit FileBuffer(const ReadableFile* file) : file_(file), buffer_(kPieceBytes, '\0') {}
+  const absl::Status& status() const { return status_; }
+
+ protected:
+  int_type underflow() override {
+    const int64_t size = std::min(kPieceBytes, file_->size_bytes() - offset_);
+    if (size == 0 || !status_.ok()) return traits_type::eof();
+    status_ = file_->ReadAt(offset_, buffer_.data(), size);
+    if (!status_.ok()) return traits_type::eof();
+    offset_ += size;
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + size);
+    return traits_type::to_int_type(buffer_[0]);
+  }
+
+ private:
+  static constexpr int64_t kPieceBytes = 1 << 16;
+
+  const ReadableFile* const file_;
+  std::string buffer_;
+  int64_t offset_ = 0;
+  absl::Status status_;
+};
+
 absl::StatusOr<LabelMap> MapOf(const std::map<int64_t, std::string>& categories,
                                absl::string_view name) {
   const bool own_ids = !categories.empty() && categories.begin()->first >= 1 &&
@@ -249,13 +276,14 @@ absl::StatusOr<CocoAnnotations> ReadCocoAnnotations(std::istream& json, absl::st
   return CocoAnnotations{std::move(images), std::move(categories)};
 }
 
-absl::StatusOr<CocoAnnotations> LoadCocoAnnotations(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const std::string message = absl::StrCat(path, ": cannot be read: ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-  }
-  return ReadCocoAnnotations(file, path);
+absl::StatusOr<CocoAnnotations> LoadCocoAnnotations(FileSystem& files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.OpenForRead(path));
+  FileBuffer buffer(file.get());
+  std::istream json(&buffer);
+  absl::StatusOr<CocoAnnotations> annotations = ReadCocoAnnotations(json, path);
+  // A read error ends the stream early, so the annotations would be reported as damaged.
+  PP_RETURN_IF_ERROR(buffer.status());
+  return annotations;
 }
 
 }  // namespace pushpull

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/base/file_system.h"
 #include "worker/data/annotated_image.h"
 #include "worker/data/label_map.h"
 
@@ -33,8 +34,9 @@ struct CocoAnnotations {
 // message names the item), there are no images or no categories, an id is used twice, or an
 // annotation refers to an unknown image or category.
 absl::StatusOr<CocoAnnotations> ReadCocoAnnotations(std::istream& json, absl::string_view name);
-// Reads the file at `path`. NOT_FOUND: no such file. Other errors as ReadCocoAnnotations.
-absl::StatusOr<CocoAnnotations> LoadCocoAnnotations(const std::string& path);
+// Reads the file at `path`. Errors as FileSystem::OpenForRead, ReadableFile::ReadAt and
+// ReadCocoAnnotations.
+absl::StatusOr<CocoAnnotations> LoadCocoAnnotations(FileSystem& files, const std::string& path);
 
 }  // namespace pushpull
 

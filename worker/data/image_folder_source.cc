@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "worker/data/image_codec.h"
 #include "worker/data/image_paths.h"
 #include "worker/data/image_sources.h"
+#include "worker/data/read_error.h"
 
 namespace pushpull {
 namespace {
@@ -25,14 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 28;
-
-absl::Status IoError(const std::string& path, const std::error_code& error) {
-  const std::string message = absl::StrCat(path, ": cannot be read: ", error.message());
-  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
-    return absl::NotFoundError(message);
-  }
-  return absl::InvalidArgumentError(message);
-}
 
 bool IsNumber(const std::string& name) {
   return std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isdigit(c); });
@@ -50,23 +42,36 @@ bool NumberLess(const std::string& a, const std::string& b) {
   return x != y ? x < y : a < b;
 }
 
-// Calls visit(entry, name) for each entry of the folder in no particular order. Skips names that
-// begin with a dot.
+// Returns whether the entry is a folder or a link to one. A link that leads nowhere is none.
+absl::StatusOr<bool> IsFolder(const fs::directory_entry& entry) {
+  std::error_code error;
+  const bool is_folder = entry.is_directory(error);
+  if (!error || error == std::errc::no_such_file_or_directory ||
+      error == std::errc::not_a_directory || error == std::errc::too_many_symbolic_link_levels) {
+    return is_folder;
+  }
+  return ReadError(entry.path().string(), error.value());
+}
+
+// Calls visit(is_folder, name) for each entry of the folder in no particular order. Skips names
+// that begin with a dot.
 template <typename Visit>
 absl::Status ForEachEntry(const std::string& path, Visit visit) {
   std::error_code error;
   fs::directory_iterator it(path, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (!absl::StartsWith(name, ".")) visit(*it, name);
+    if (absl::StartsWith(name, ".")) continue;
+    PP_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(*it));
+    visit(is_folder, name);
   }
-  return error ? IoError(path, error) : absl::OkStatus();
+  return error ? ReadError(path, error.value()) : absl::OkStatus();
 }
 
 absl::Status ReadFile(const std::string& path, std::string* bytes) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              std::fclose);
-  if (file == nullptr) return IoError(path, std::error_code(errno, std::generic_category()));
+  if (file == nullptr) return ReadError(path, errno);
   constexpr size_t kStep = 1 << 16;
   bytes->clear();
   size_t got = 0;
@@ -80,25 +85,20 @@ absl::Status ReadFile(const std::string& path, std::string* bytes) {
           absl::StrCat(path, ": larger than the ", kMaxFileBytes, " bytes accepted for one image"));
     }
   } while (got == kStep);
-  if (std::ferror(file.get())) {
-    return IoError(path, std::error_code(errno, std::generic_category()));
-  }
-  return absl::OkStatus();
+  return std::ferror(file.get()) ? ReadError(path, errno) : absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status ImageFolderSource::ListClassFolders(const std::string& path) {
   path_ = path;
-  PP_RETURN_IF_ERROR(
-      ForEachEntry(path, [&](const fs::directory_entry& entry, const std::string& name) {
-        std::error_code ignored;
-        if (entry.is_directory(ignored)) {
-          classes_.push_back(name);
-        } else {
-          ++num_ignored_;
-        }
-      }));
+  PP_RETURN_IF_ERROR(ForEachEntry(path, [&](bool is_folder, const std::string& name) {
+    if (is_folder) {
+      classes_.push_back(name);
+    } else {
+      ++num_ignored_;
+    }
+  }));
   if (std::all_of(classes_.begin(), classes_.end(), IsNumber)) {
     std::sort(classes_.begin(), classes_.end(), NumberLess);
   } else {
@@ -112,15 +112,13 @@ absl::Status ImageFolderSource::List(const std::string& path) {
   for (size_t label = 0; label < classes_.size(); ++label) {
     const std::string folder = absl::StrCat(path, "/", classes_[label]);
     std::vector<std::string> names;
-    PP_RETURN_IF_ERROR(
-        ForEachEntry(folder, [&](const fs::directory_entry& entry, const std::string& name) {
-          std::error_code ignored;
-          if (HasImageExtension(name) && !entry.is_directory(ignored)) {
-            names.push_back(name);
-          } else {
-            ++num_ignored_;
-          }
-        }));
+    PP_RETURN_IF_ERROR(ForEachEntry(folder, [&](bool is_folder, const std::string& name) {
+      if (HasImageExtension(name) && !is_folder) {
+        names.push_back(name);
+      } else {
+        ++num_ignored_;
+      }
+    }));
     if (names.empty()) LOG(WARNING) << folder << ": no image (png, jpg, jpeg, pgm) of this class";
     std::sort(names.begin(), names.end());
     for (std::string& name : names) {

@@ -22,7 +22,7 @@ class ImageFolderSource final : public ImageSource {
   // Lists the files but opens none. Logs a warning for each class without images.
   // NOT_FOUND: `path` does not exist or is not a folder. INVALID_ARGUMENT: there are no class
   // folders, their number is not num_classes (a missing folder would shift the labels of all later
-  // classes), there is no image at all, or a folder cannot be read.
+  // classes), there is no image at all, or a folder cannot be read (read_error.h).
   static absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& path,
                                                            int num_classes);
 
@@ -44,7 +44,7 @@ class ImageFolderSource final : public ImageSource {
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   int num_classes() const override { return static_cast<int>(classes_.size()); }
   std::string describe() const override;
-  // INVALID_ARGUMENT also for a file above 256 MiB.
+  // INVALID_ARGUMENT also for a file above 256 MiB. Errors of reading as in read_error.h.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;

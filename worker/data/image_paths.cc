@@ -10,6 +10,7 @@
 
 #include "common/base/status_macros.h"
 #include "worker/data/file_glob.h"
+#include "worker/data/read_error.h"
 
 namespace pushpull {
 namespace {
@@ -23,10 +24,7 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
       entries.push_back(it->path().string());
     }
   }
-  if (error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the folder cannot be read: ", error.message()));
-  }
+  if (error) return ReadError(path, error.value());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -37,7 +35,9 @@ absl::StatusOr<std::vector<std::string>> OnlyImages(const std::vector<std::strin
                                                     const std::string& name) {
   std::vector<std::string> images;
   for (const std::string& path : paths) {
-    if (HasImageExtension(path) && KindOfPath(path) == PathKind::kFile) images.push_back(path);
+    if (!HasImageExtension(path)) continue;
+    PP_ASSIGN_OR_RETURN(const PathKind kind, KindOfPath(path));
+    if (kind == PathKind::kFile) images.push_back(path);
   }
   if (images.empty()) {
     return absl::NotFoundError(
@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<std::string>> OnlyImages(const std::vector<std::strin
 }
 
 absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
-  switch (KindOfPath(path)) {
+  PP_ASSIGN_OR_RETURN(const PathKind kind, KindOfPath(path));
+  switch (kind) {
     case PathKind::kFile:
       return std::vector<std::string>{path};
     case PathKind::kFolder: {

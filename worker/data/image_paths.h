@@ -21,7 +21,7 @@ bool HasImageExtension(absl::string_view name);
 // file has exactly the name of a path, the path means that file. Looks only at the local file
 // system and opens no file.
 // NOT_FOUND: a path does not exist, or a folder or glob has no image.
-// INVALID_ARGUMENT: a folder cannot be read.
+// Errors of a file or folder that cannot be looked at or listed: as in read_error.h.
 absl::StatusOr<std::vector<std::string>> ExpandImagePaths(const std::vector<std::string>& paths);
 
 }  // namespace pushpull

@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "worker/data/read_error.h"
 
 namespace pushpull {
 namespace {
@@ -20,11 +21,7 @@ constexpr int kGzipOnly = 16;  // added to windowBits, makes zlib accept gzip st
 
 absl::StatusOr<std::unique_ptr<MaybeGzipFile>> MaybeGzipFile::Open(const std::string& path) {
   std::FILE* const file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) {
-    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(message);
-    return absl::InvalidArgumentError(message);
-  }
+  if (file == nullptr) return ReadError(path, errno);
   auto result = std::unique_ptr<MaybeGzipFile>(new MaybeGzipFile(path, file));
   PP_RETURN_IF_ERROR(result->Refill());
   const z_stream& stream = result->stream_;
@@ -45,10 +42,7 @@ absl::Status MaybeGzipFile::Refill() {
   consumed_ += static_cast<int64_t>(input_.size());
   input_.resize(kInputBytes);
   const size_t got = std::fread(input_.data(), 1, input_.size(), file_);
-  if (got < input_.size() && std::ferror(file_)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": cannot be read: ", std::strerror(errno)));
-  }
+  if (got < input_.size() && std::ferror(file_)) return ReadError(path_, errno);
   input_.resize(got);
   stream_.next_in = input_.data();
   stream_.avail_in = static_cast<uInt>(got);

@@ -17,7 +17,7 @@ namespace pushpull {
 // Not thread-safe.
 class MaybeGzipFile {
  public:
-  // NOT_FOUND: no such file. INVALID_ARGUMENT: the file cannot be opened or read.
+  // Errors as ReadError (read_error.h).
   static absl::StatusOr<std::unique_ptr<MaybeGzipFile>> Open(const std::string& path);
   ~MaybeGzipFile();
   MaybeGzipFile(const MaybeGzipFile&) = delete;
@@ -26,7 +26,7 @@ class MaybeGzipFile {
   // Reads the next `size` bytes of content into `out`. Returns how many were read: fewer than
   // `size` only at the end of the content, then 0. Blocks on the disk. DATA_LOSS: the gzip stream
   // is truncated, damaged (its checksum is wrong) or followed by bytes that are not gzip.
-  // INVALID_ARGUMENT: the file cannot be read.
+  // Others as ReadError.
   absl::StatusOr<size_t> Read(uint8_t* out, size_t size);
 
   const std::string& path() const { return path_; }

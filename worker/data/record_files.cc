@@ -43,7 +43,8 @@ absl::Status CheckShards(const std::string& prefix, int num_shards) {
   std::string first;
   for (int i = 0; i < num_shards; ++i) {
     const std::string name = ShardName(prefix, i, num_shards);
-    if (KindOfPath(name) == PathKind::kFile) continue;
+    PP_ASSIGN_OR_RETURN(const PathKind kind, KindOfPath(name));
+    if (kind == PathKind::kFile) continue;
     if (missing++ == 0) first = name;
   }
   if (missing == 0) return absl::OkStatus();
@@ -86,7 +87,7 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": remote storage is not read; copy the records to this machine and give that path"));
   }
-  const PathKind kind = KindOfPath(path);
+  PP_ASSIGN_OR_RETURN(const PathKind kind, KindOfPath(path));
   if (kind == PathKind::kFile) return std::vector<std::string>{path};
   if (kind == PathKind::kFolder) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -117,7 +118,8 @@ absl::StatusOr<std::vector<std::string>> ExpandRecordPaths(const std::vector<std
   for (const std::string& path : paths) {
     PP_ASSIGN_OR_RETURN(std::vector<std::string> expanded, Expand(path));
     for (std::string& file : expanded) {
-      if (KindOfPath(file) == PathKind::kFolder) {
+      PP_ASSIGN_OR_RETURN(const PathKind kind, KindOfPath(file));
+      if (kind == PathKind::kFolder) {
         return absl::InvalidArgumentError(
             absl::StrCat(file, ": a folder, expected a TFRecord file (", path, ")"));
       }

@@ -16,7 +16,8 @@ namespace pushpull {
 // NOT_FOUND: a file does not exist, a glob matches nothing, or shards are missing from a set.
 // INVALID_ARGUMENT: there is no path, or a path is the PATH_TO_BE_CONFIGURED of a sample config, is
 // remote ("gs://..."), is a folder, has a number of shards outside 1 to 99999, or names a file that
-// is already in the list.
+// is already in the list. Errors of a file or folder that cannot be looked at or listed: as in
+// read_error.h.
 absl::StatusOr<std::vector<std::string>> ExpandRecordPaths(const std::vector<std::string>& paths);
 
 }  // namespace pushpull

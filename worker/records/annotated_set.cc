@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<AnnotatedSet>> OpenCoco(FileSystem* files, const 
                                                        const std::string& split,
                                                        const std::optional<LabelMap>& given) {
   const std::string json = JoinPath(input, absl::StrCat("annotations/instances_", split, ".json"));
-  PP_ASSIGN_OR_RETURN(CocoAnnotations coco, LoadCocoAnnotations(json));
+  PP_ASSIGN_OR_RETURN(CocoAnnotations coco, LoadCocoAnnotations(*files, json));
   std::vector<FileSet::Entry> entries;
   for (AnnotatedImage& image : coco.images) {
     FileSet::Entry entry;

@@ -29,6 +29,10 @@ class TempFolder {
   std::string path_;
 };
 
+// A file that everybody can open and whose first byte cannot be read: EIO, since nothing is mapped
+// at address 0.
+inline constexpr char kFileWithIoError[] = "/proc/self/mem";
+
 std::string Gzip(absl::string_view bytes);
 
 // An IDX file: magic number, dimensions, data.

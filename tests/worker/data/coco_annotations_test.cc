@@ -7,7 +7,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/failing_reads.h"
+#include "tests/testkit/memory_file_system.h"
 
 namespace pushpull {
 namespace {
@@ -97,8 +100,34 @@ TEST(CocoAnnotationsTest, ErrorsNameTheItem) {
   EXPECT_THAT(ErrorWith("\"car\"", "\"toothbrush\""), HasSubstr("already that of id"));
   EXPECT_THAT(ErrorWith("\"images\": [\n", "\"photos\": [\n"), HasSubstr("no images"));
   EXPECT_THAT(ErrorWith("\"categories\"", "\"kinds\""), HasSubstr("no categories"));
-  EXPECT_EQ(LoadCocoAnnotations("/none/a.json").status().code(), absl::StatusCode::kNotFound);
+  MemoryFileSystem files;
+  EXPECT_EQ(LoadCocoAnnotations(files, "/none/a.json").status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(Read("[]").status().message()), HasSubstr("no images"));
+}
+
+TEST(CocoAnnotationsTest, AReadErrorInTheMiddleOfAFileIsNoDamage) {
+  MemoryFileSystem memory;
+  // The text makes the file longer than one read.
+  const std::string json =
+      absl::StrCat("{\"info\": \"", std::string(200'000, 'x'), "\",\n", kJson + 1);
+  ASSERT_TRUE(WriteFileAtomically(memory, "/a.json", json).ok());
+  FailingReads files(&memory);
+  const absl::StatusOr<CocoAnnotations> read = LoadCocoAnnotations(files, "/a.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->images.size(), Read(std::string(kJson))->images.size());
+
+  files.Fail(FailingReads::What::kRead, "a.json", absl::OkStatus(), 2);
+  int reads = 0;
+  files.AtFailure([&] {
+    if (++reads < 2) return;
+    files.Fail(FailingReads::What::kRead, "a.json",
+               MarkPassing(absl::InternalError("read /a.json: Input/output error")), 0);
+  });
+  const absl::Status status = LoadCocoAnnotations(files, "/a.json").status();
+  EXPECT_EQ(reads, 2);
+  EXPECT_TRUE(IsPassing(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/a.json: Input/output error"));
 }
 
 TEST(CocoAnnotationsTest, DetectsEveryTruncation) {

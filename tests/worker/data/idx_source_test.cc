@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
 
 namespace pushpull {
@@ -106,6 +107,14 @@ TEST_F(IdxSourceTest, NamesAllMissingFiles) {
   const absl::Status status = IdxSource::Open("/none/images", "/none/labels", 10).status();
   ExpectError(status, absl::StatusCode::kNotFound,
               AllOf(HasSubstr("/none/images"), HasSubstr("/none/labels")));
+}
+
+TEST_F(IdxSourceTest, AReadErrorMayPass) {
+  const std::string labels = folder_.Write("labels", IdxLabels(1, 1));
+  const absl::Status status = IdxSource::Open(kFileWithIoError, labels, 10).status();
+  EXPECT_TRUE(IsPassing(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat(kFileWithIoError, ": cannot be read: ")));
 }
 
 TEST_F(IdxSourceTest, ReportsAWrongMagicNumber) {

@@ -1,9 +1,12 @@
 #include "worker/data/image_folder_source.h"
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
 
 namespace pushpull {
@@ -113,6 +116,21 @@ TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {
   const absl::Status status = (*source)->Get(0, &example);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/0/a.png"));
+}
+
+TEST(ImageFolderSourceTest, AReadErrorMayPass) {
+  const TempFolder folder;
+  folder.Write("0/a.png", EncodePng(MakeImage(2, 2, 1)));
+  std::filesystem::create_symlink(kFileWithIoError, folder.path() + "/0/b.png");
+  auto source = ImageFolderSource::Open(folder.path(), 1);
+  ASSERT_TRUE(source.ok()) << source.status();
+  Example example;
+  const absl::Status status = (*source)->Get(1, &example);
+  EXPECT_TRUE(IsPassing(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/0/b.png: cannot be read: "));
+  ThreadPool pool(2);
+  const absl::Status checked = (*source)->Check(&pool, NeverStopped);
+  EXPECT_TRUE(IsPassing(checked)) << checked;
 }
 
 TEST(ImageFolderSourceTest, RefusesBadFolders) {
