@@ -18,6 +18,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
+#include "worker/data/image_progress.h"
 #include "worker/data/preprocessor.h"
 
 namespace pushpull {
@@ -107,22 +108,27 @@ std::string Difference(const Example& stored, const Example& decoded) {
   return "";
 }
 
-absl::StatusOr<std::unique_ptr<ImageCacheReader>> OpenFitting(FileSystem& files,
-                                                              const ImageSource& source,
-                                                              const ImageCacheOptions& options) {
-  PP_ASSIGN_OR_RETURN(
-      std::unique_ptr<ImageCacheReader> cache,
-      ImageCacheReader::Open(files, ImageCachePath(source, options), IdentityOf(source, options)));
+// A cache that is missing, damaged, unreadable or of other data, which building it again cures, or
+// a cache that can be used.
+using Fitting = absl::StatusOr<std::unique_ptr<ImageCacheReader>>;
+
+// Opens the cache and compares some of its examples with the source. The outer status is an error
+// of the source, which another cache would not cure.
+absl::StatusOr<Fitting> OpenFitting(FileSystem& files, const ImageSource& source,
+                                    const ImageCacheOptions& options) {
+  Fitting cache =
+      ImageCacheReader::Open(files, ImageCachePath(source, options), IdentityOf(source, options));
+  if (!cache.ok()) return cache;
   Example stored;
   Example decoded;
   for (const int64_t index : SpreadIndices(source.size(), kComparedExamples)) {
-    PP_RETURN_IF_ERROR(cache->Get(index, &stored));
+    if (const absl::Status got = (*cache)->Get(index, &stored); !got.ok()) return Fitting(got);
     PP_RETURN_IF_ERROR(Decode(source, options, index, &decoded));
     const std::string difference = Difference(stored, decoded);
     if (difference.empty()) continue;
-    return absl::FailedPreconditionError(absl::StrCat("image cache ", cache->path(), ": image ",
-                                                      index, " of ", source.describe(), " ",
-                                                      difference, ": the data have changed"));
+    return Fitting(absl::FailedPreconditionError(
+        absl::StrCat("image cache ", (*cache)->path(), ": image ", index, " of ", source.describe(),
+                     " ", difference, ": the data have changed")));
   }
   return cache;
 }
@@ -150,11 +156,13 @@ absl::Status CheckPixels(const ImageCacheReader& cache, ThreadPool* pool, Stoppe
                                         cache.size(), " images)"));
 }
 
+// Adds to an error of the cache what to do, and marks it as one that may pass, so that the worker's
+// exit code says the same: PrepareImageCache cures it.
 absl::Status WithAdvice(const absl::Status& status) {
   if (status.ok()) return status;
-  return Annotated(
+  return MarkPassing(Annotated(
       status, absl::StrCat(status.message(),
-                           "; start the worker again, which checks the cache and builds it anew"));
+                           "; start the worker again, which checks the cache and builds it anew")));
 }
 
 // Does the work of one PrepareImageCache call.
@@ -196,9 +204,13 @@ class Preparation {
 
 // Returns OK if there is a complete and undamaged cache of these data.
 absl::Status Preparation::Examine() {
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache,
-                      OpenFitting(files_, source_, options_));
-  PP_RETURN_IF_ERROR(CheckPixels(*cache, pool_, [this] { return Stopped(); }));
+  PP_ASSIGN_OR_RETURN(Fitting fitting, OpenFitting(files_, source_, options_));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache, std::move(fitting));
+  ImageProgress progress("the check of the image cache", cache->size(), clock_, hooks_.on_wait);
+  PP_RETURN_IF_ERROR(CheckPixels(*cache, pool_, [&] {
+    progress.Count();
+    return Stopped();
+  }));
   LOG(INFO) << "image cache " << path_ << ": " << cache->size() << " images, "
             << FormatSize(cache->size_bytes());
   return absl::OkStatus();
@@ -312,8 +324,8 @@ absl::Status Preparation::Build() {
     return status;
   }
   PP_RETURN_IF_ERROR(files_.SyncDirectory(options_.folder));
-  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache,
-                      OpenFitting(files_, source_, options_));
+  PP_ASSIGN_OR_RETURN(Fitting fitting, OpenFitting(files_, source_, options_));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageCacheReader> cache, std::move(fitting));
   LOG(INFO) << "image cache " << path_ << ": " << cache->size() << " images, "
             << FormatSize(cache->size_bytes()) << ", built in "
             << absl::FormatDuration(absl::Trunc(clock_->Now() - start, absl::Milliseconds(1)));
@@ -380,7 +392,7 @@ absl::Status CachedImageSource::Check(ThreadPool* pool, StoppedFn stopped) const
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageCache(FileSystem& files,
                                                             std::unique_ptr<ImageSource> source,
                                                             const ImageCacheOptions& options) {
-  absl::StatusOr<std::unique_ptr<ImageCacheReader>> cache = OpenFitting(files, *source, options);
+  PP_ASSIGN_OR_RETURN(Fitting cache, OpenFitting(files, *source, options));
   if (!cache.ok()) return WithAdvice(cache.status());
   return std::make_unique<CachedImageSource>(std::move(source), *std::move(cache));
 }

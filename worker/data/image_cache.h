@@ -48,8 +48,8 @@ std::string ImageCachePath(const ImageSource& source, const ImageCacheOptions& o
 
 struct ImageCacheHooks {
   // Called with the progress, for example "the image cache: 1200 of 5000 images, 1.1 GB": every ten
-  // seconds while this process builds, every half second while it waits for another process that
-  // builds. Called by one thread at a time, not always the same. May be empty.
+  // seconds while this process checks or builds, every half second while it waits for another
+  // process that builds. Called by one thread at a time, not always the same. May be empty.
   std::function<void(const std::string&)> on_wait;
   // Returns true once the preparation should stop. Called from several threads, before each image
   // and while waiting for another process. May be empty.
@@ -93,8 +93,10 @@ class CachedImageSource final : public ImageSource {
 
 // Returns a source with the examples of `source`, read from the file that PrepareImageCache made.
 // Images larger than options.max_side are scaled down. NOT_FOUND: the file is gone. DATA_LOSS: the
-// file is damaged. FAILED_PRECONDITION: the data have changed since the file was made. Also returns
-// errors of `source`, from which some examples are read for comparison.
+// file is damaged. FAILED_PRECONDITION: the data have changed since the file was made. These and
+// errors of reading the file, also later by Get and Check of the returned source, are marked as
+// passing (passing_error.h), because PrepareImageCache cures them. Also returns errors of `source`,
+// from which some examples are read for comparison, as they are.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageCache(FileSystem& files,
                                                             std::unique_ptr<ImageSource> source,
                                                             const ImageCacheOptions& options);

@@ -8,6 +8,7 @@
 #include "glog/logging.h"
 
 #include "common/base/crc32c.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -255,8 +256,12 @@ absl::Status ImageCacheReader::Get(int64_t index, Example* example) const {
   image.pixels.resize(NumPixelBytes(entry));
   const absl::Status read = file_->ReadAt(static_cast<int64_t>(entry.pixels_offset),
                                           image.pixels.data(), NumPixelBytes(entry));
+  if (absl::IsOutOfRange(read)) {
+    return Damaged(path_, absl::StrCat("image ", index, " is cut off: ", read.message()));
+  }
   if (!read.ok()) {
-    return Damaged(path_, absl::StrCat("image ", index, " cannot be read: ", read.message()));
+    return Annotated(read, absl::StrCat("image cache ", path_, ": image ", index,
+                                        " cannot be read: ", read.message()));
   }
   const uint32_t crc = Crc32c(image.pixels.data(), image.pixels.size());
   if (crc != entry.pixels_crc) {

@@ -75,8 +75,8 @@ class ImageCacheReader {
   int64_t size_bytes() const { return file_->size_bytes(); }
   const std::string& path() const { return path_; }
 
-  // As ImageSource::Get, and verifies the checksum of the pixels. DATA_LOSS: the image cannot be
-  // read or is damaged; the message names the file and the index.
+  // As ImageSource::Get, and verifies the checksum of the pixels. DATA_LOSS: the image is damaged
+  // or cut off. Other errors as ReadableFile::ReadAt. The message names the file and the index.
   absl::Status Get(int64_t index, Example* example) const;
 
  private:

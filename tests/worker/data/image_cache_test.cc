@@ -12,6 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/worker/data/varied_source.h"
 #include "worker/data/preprocessor.h"
@@ -171,9 +173,51 @@ TEST(ImageCache, LaterDamageNamesFileAndImage) {
   ThreadPool pool(2);
   const absl::Status checked = (*cached)->Check(&pool, NeverStopped);
   EXPECT_EQ(checked.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(IsPassing(checked)) << checked;
   EXPECT_THAT(std::string(checked.message()),
               AllOf(HasSubstr(path), HasSubstr(" more of 40 images")));
   EXPECT_EQ(Open(files, source, options).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// The message says that the worker should be started again, and so must its exit code.
+TEST(ImageCache, ErrorsOfTheCacheMayPassButNotThoseOfTheImages) {
+  InMemory in;
+  const VariedSource source(kNumExamples);
+  const std::string path = ImageCachePath(source, in.options);
+  const absl::Status missing = Open(in.files, source, in.options).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(IsPassing(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("start the worker again"));
+
+  ASSERT_EQ(Prepare(in.files, source, in.options), absl::OkStatus());
+  FailingReads files(&in.files);
+  const auto cached = Open(files, source, in.options);
+  ASSERT_TRUE(cached.ok()) << cached.status();
+  files.Fail(FailingReads::What::kRead, path, absl::UnavailableError("no answer"), 1);
+  Example example;
+  const absl::Status unread = (*cached)->Get(7, &example);
+  EXPECT_EQ(unread.code(), absl::StatusCode::kUnavailable) << "a read error is no damage";
+  EXPECT_TRUE(IsPassing(unread)) << unread;
+  EXPECT_THAT(std::string(unread.message()),
+              AllOf(HasSubstr(path + ": image 7 cannot be read: no answer"),
+                    HasSubstr("start the worker again")));
+
+  VariedSource changed(kNumExamples);
+  changed.change = [](Example* decoded) { ++decoded->label; };
+  const absl::Status other = Open(in.files, changed, in.options).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsPassing(other)) << other;
+
+  auto bad = std::make_unique<VariedSource>(kNumExamples);
+  bad->first_bad = 0;
+  const absl::Status image = OpenImageCache(in.files, std::move(bad), in.options).status();
+  EXPECT_FALSE(image.ok());
+  EXPECT_FALSE(IsPassing(image)) << image;
+  EXPECT_THAT(std::string(image.message()), Not(HasSubstr("start the worker again")));
+  in.files.Corrupt(path, "text");
+  const absl::Status damaged = Open(in.files, source, in.options).status();
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(IsPassing(damaged)) << damaged;
 }
 
 TEST(ImageCache, RebuildsWhenTheDataHaveChanged) {
@@ -418,6 +462,11 @@ TEST(ImageCache, ReportsItsProgress) {
             absl::OkStatus());
   EXPECT_EQ(texts.size(), kNumExamples / 2);
   EXPECT_THAT(texts, Contains(AllOf(HasSubstr("the image cache: "), HasSubstr(" of 40 images, "))));
+  texts.clear();
+  ASSERT_EQ(PrepareImageCache(in.files, source, in.options, &pool, &clock, hooks),
+            absl::OkStatus());
+  EXPECT_THAT(texts, Each(HasSubstr("the check of the image cache: ")));
+  EXPECT_GT(texts.size(), 10u);
 }
 
 }  // namespace
