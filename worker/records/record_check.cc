@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/passing_error.h"
+
 namespace pushpull {
 
 absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
@@ -34,6 +36,7 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
       if (group[i].status.ok()) group[i].num_boxes = static_cast<int64_t>(example.boxes.size());
     });
     for (Result& result : group) {
+      if (IsPassing(result.status)) return result.status;
       summary.AddBoxes(std::move(result.issues));
       if (result.status.ok()) {
         ++summary.num_images;

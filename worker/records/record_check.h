@@ -13,7 +13,8 @@ namespace pushpull {
 
 // Decodes every image on the pool's threads and counts good and bad images and boxes. Blocks until
 // done. RecordSummary::files stays empty. Problems in records are in the summary and are no errors.
-// CANCELLED: progress.stop was set.
+// Errors: CANCELLED if progress.stop was set, and the first of a record that cannot be read now but
+// may be later (passing_error.h).
 absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
                                            const RecordProgress& progress, ThreadPool* pool);
 

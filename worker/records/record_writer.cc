@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/record_io.h"
 #include "common/base/status_macros.h"
 #include "worker/data/example_codec.h"
@@ -126,6 +127,7 @@ absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet
     group.resize(count);
     pool->ParallelFor(count, [&](int64_t i) { group[i] = MakeRecord(set, begin + i); });
     for (Made& made : group) {
+      if (IsPassing(made.record.status())) return made.record.status();
       summary.AddBoxes(std::move(made.issues));
       if (!made.record.ok()) {
         ++summary.num_bad_images;

@@ -51,9 +51,10 @@ struct RecordSummary {
 // same names.
 //
 // Nothing is written and `files` of the summary is empty if no image is good, or if there is a
-// problem and the option is kRefuse. Errors: CANCELLED if progress.stop was set, and those of the
-// file system. After an error no new file is left, unless a rename or the sync of the folder
-// failed.
+// problem and the option is kRefuse. Errors: CANCELLED if progress.stop was set, those of the file
+// system, and the first of an image that cannot be read now but may be later (passing_error.h): it
+// is not a bad image, and must not be left out. After an error no new file is left, unless a rename
+// or the sync of the folder failed.
 absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
                                            const RecordWriterOptions& options, ThreadPool* pool);
 

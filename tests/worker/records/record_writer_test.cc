@@ -8,7 +8,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/failing_reads.h"
 #include "worker/records/record_check.h"
 
 namespace pushpull {
@@ -27,6 +29,9 @@ class FakeSet final : public AnnotatedSet {
   const LabelMap& label_map() const override { return label_map_; }
   absl::StatusOr<LoadedImage> Load(int64_t index) const override {
     if (bad_images.count(index)) return absl::DataLossError(absl::StrCat("image ", index));
+    if (unread_images.count(index)) {
+      return MarkPassing(absl::InternalError(absl::StrCat("image ", index, " cannot be read")));
+    }
     LoadedImage image;
     image.annotation.filename = absl::StrCat(index, ".png");
     image.annotation.height = 2;
@@ -46,6 +51,7 @@ class FakeSet final : public AnnotatedSet {
   }
 
   std::set<int64_t> bad_images;
+  std::set<int64_t> unread_images;
   std::set<int64_t> bad_boxes;
   std::set<int64_t> clipped_boxes;
 
@@ -134,6 +140,34 @@ TEST_F(RecordWriterTest, RefusesOrSkipsBadDataAndAlwaysNamesThem) {
   EXPECT_EQ(skipped->num_bad_images, 1);
   EXPECT_EQ(skipped->num_bad_boxes, 2);
   EXPECT_EQ(Open("set@2")->size(), 79);
+}
+
+TEST_F(RecordWriterTest, AnImageThatCannotBeReadNowIsNotLeftOut) {
+  FakeSet set(80);
+  set.bad_images = {3};
+  set.unread_images = {40, 70};
+  for (const BadData bad_data : {BadData::kSkip, BadData::kRefuse}) {
+    options_.bad_data = bad_data;
+    const absl::Status status = Write(set, 2).status();
+    EXPECT_TRUE(IsPassing(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("image 40 cannot be read"));
+    EXPECT_THAT(Names(), IsEmpty());
+  }
+}
+
+TEST_F(RecordWriterTest, ARecordThatCannotBeReadNowIsNotABadOne) {
+  ASSERT_TRUE(Write(FakeSet(80), 1).ok());
+  FailingReads files(&files_);
+  RecordSourceOptions options;
+  options.input_paths = {folder_.path() + "/set@1"};
+  options.num_classes = 2;
+  const auto source = RecordSource::Open(files, std::move(options));
+  ASSERT_TRUE(source.ok()) << source.status();
+  files.Fail(FailingReads::What::kRead, "", MarkPassing(absl::InternalError("no answer")), 1);
+  ThreadPool pool(1);
+  const absl::Status status = CheckRecords(**source, {}, &pool).status();
+  EXPECT_TRUE(IsPassing(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("record 0 of "));
 }
 
 TEST_F(RecordWriterTest, ClippedBoxesAreNamedAndNoProblem) {
