@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kMaxPaddedSide = 8192.0;  // in pixels
 constexpr double kMaxPaddedRatio = 16.0;
+constexpr double kMaxColour = 255.0;
 constexpr int kMaxShiftPixels = 1024;
 
 // Checks any of the messages that describe a crop; they share field names. Leaves the aspect ratio
@@ -44,13 +45,15 @@ void CheckCropPad(const config::SSDRandomCropPadOperation& operation, const std:
   if (lows != 2 || highs != 2) {
     checker->Add(lows != 2 ? low : high, "two numbers, for height and width",
                  absl::StrCat(lows != 2 ? lows : highs));
-    return;
   }
-  for (int axis = 0; axis < 2; ++axis) {
+  for (int axis = 0; axis < 2 && lows == 2 && highs == 2; ++axis) {
     checker->Positive(high, operation.max_padded_size_ratio(axis), kMaxPaddedRatio);
     checker->Range(low, operation.min_padded_size_ratio(axis), high,
                    operation.max_padded_size_ratio(axis));
   }
+  checker->Within(field + ".pad_color_r", operation.pad_color_r(), 0.0, kMaxColour);
+  checker->Within(field + ".pad_color_g", operation.pad_color_g(), 0.0, kMaxColour);
+  checker->Within(field + ".pad_color_b", operation.pad_color_b(), 0.0, kMaxColour);
 }
 
 // Checks the message of a step. `field` is its path.
@@ -114,6 +117,10 @@ class StepChecker {
     if (pad.pad_color_size() != 0 && pad.pad_color_size() != 3) {
       checker_->Add(field_ + ".pad_color", "three numbers (red, green, blue) or none",
                     absl::StrCat(pad.pad_color_size()));
+    }
+    for (int i = 0; i < pad.pad_color_size(); ++i) {
+      checker_->Within(absl::StrCat(field_, ".pad_color[", i, "]"), pad.pad_color(i), 0.0,
+                       kMaxColour);
     }
   }
   void operator()(const config::RandomShift& shift) const {

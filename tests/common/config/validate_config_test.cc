@@ -236,6 +236,13 @@ INSTANTIATE_TEST_SUITE_P(
                  AUGMENTATION("ssd_random_crop_pad.operations[0].max_padded_size_ratio")},
         BadPatch{CROP_PAD("min_padded_size_ratio: [1, 1] max_padded_size_ratio: [17, 2]"),
                  AUGMENTATION("ssd_random_crop_pad.operations[0].max_padded_size_ratio")},
+        BadPatch{AUGMENT("random_pad_image { pad_color: [0, 255, 256] }"),
+                 AUGMENTATION("random_pad_image.pad_color[2]")},
+        BadPatch{AUGMENT("random_pad_image { pad_color: [-1, 0, 0] }"),
+                 AUGMENTATION("random_pad_image.pad_color[0]")},
+        BadPatch{CROP_PAD("pad_color_g: 300 min_padded_size_ratio: [1, 1] "
+                          "max_padded_size_ratio: [2, 2]"),
+                 AUGMENTATION("ssd_random_crop_pad.operations[0].pad_color_g")},
         BadPatch{AUGMENT("random_pad_image { pad_color: 3 }"),
                  AUGMENTATION("random_pad_image.pad_color")},
         BadPatch{AUGMENT("random_pad_image { max_image_width: 9000 }"),

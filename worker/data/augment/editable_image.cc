@@ -38,9 +38,29 @@ absl::Status EditableImage::Decode() {
   return status_;
 }
 
+void EditableImage::AddColourChannels() {
+  Decode().IgnoreError();  // the caller of Decode gets it
+  const auto repeat = [this](const auto& from, auto* to) {
+    const int64_t pixels = int64_t{1} * stored_height_ * stored_width_;
+    to->resize(3 * pixels);
+    for (int64_t i = 0; i < pixels; ++i) std::fill_n(to->begin() + 3 * i, 3, from[i]);
+  };
+  if (is_float_) {
+    repeat(floats_, &float_scratch_);
+    std::swap(floats_, float_scratch_);
+  } else {
+    repeat(bytes_, &byte_scratch_);
+    std::swap(bytes_, byte_scratch_);
+  }
+  map_.colour[1] = map_.colour[2] = map_.colour[0];
+  channels_ = 3;
+}
+
 void EditableImage::Pad(int new_height, int new_width, int y, int x,
                         const std::array<float, 3>& colour) {
   if (HasPadding(map_)) Arrange();  // a map holds only one padding colour
+  const bool is_grey = colour[0] == colour[1] && colour[1] == colour[2];
+  if (channels_ == 1 && !is_grey) AddColourChannels();
   std::array<float, 3> stored = colour;
   if (!is_float_) {
     for (float& value : stored) value = static_cast<float>(static_cast<uint8_t>(value));
@@ -98,6 +118,7 @@ std::array<float, 3> EditableImage::MeanColour() {
   for (int c = 0; c < channels_; ++c) {
     mean[c] = static_cast<float>(sums[c] / (static_cast<double>(height()) * width()));
   }
+  if (channels_ == 1) mean[1] = mean[2] = mean[0];
   return mean;
 }
 

@@ -43,10 +43,11 @@ class EditableImage {
   // CHECKs that the window lies within the image.
   void Crop(const PixelWindow& window) { pushpull::Crop(window, &map_); }
   // Enlarges the image to the new size, places the old one with its upper left corner at (y, x) and
-  // fills the rest with `colour` (one value per channel, 0..255). CHECKs that the old image fits.
+  // fills the rest with `colour` (red, green and blue, 0..255). An image of one channel gets three
+  // if the colour is not grey. CHECKs that the old image fits.
   void Pad(int new_height, int new_width, int y, int x, const std::array<float, 3>& colour);
 
-  // Returns the mean of each channel, 0..255; 0 for channels that the image does not have.
+  // Returns the mean of red, green and blue, 0..255: three times the same for one channel.
   std::array<float, 3> MeanColour();
 
   // Moves the pixels to their places and returns them as floats in 0..255, [height, width,
@@ -64,6 +65,8 @@ class EditableImage {
   const PixelMap& map() const { return map_; }
 
  private:
+  // Repeats the stored values of one channel, so that the image has three.
+  void AddColourChannels();
   // Moves the pixels to the positions that the map gives them, and resets the map.
   void Arrange();
   template <typename Pixel>

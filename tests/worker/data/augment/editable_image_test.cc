@@ -10,6 +10,7 @@
 
 #include "common/base/random.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "worker/data/image_codec.h"
 
 namespace pushpull {
 namespace {
@@ -80,9 +81,10 @@ class TwoImages {
         // Byte pixels drop the half.
         const std::array<float, 3> colour = {10.5f, 20.0f, 30.0f};
         image_.Pad(new_height, new_width, top, left, colour);
+        moved_.channels = 3;
         moved_.Redraw(new_height, new_width, [&](int y, int x, int c) {
           const bool is_inside = y >= top && y < top + h && x >= left && x < left + w;
-          if (is_inside) return old.at(y - top, x - left, c);
+          if (is_inside) return old.at(y - top, x - left, std::min(c, old.channels - 1));
           return c == 0 && !is_float_ ? 10.0f : colour[c];
         });
         return "pad ";
@@ -116,9 +118,11 @@ class TwoImages {
   void ExpectMeanOfAll() {
     EditableImage copy = image_;
     const std::array<float, 3> mean = copy.MeanColour();
-    for (int c = 0; c < moved_.channels; ++c) {
+    for (int c = 0; c < 3; ++c) {
       double sum = 0;
-      for (size_t i = c; i < moved_.values.size(); i += moved_.channels) sum += moved_.values[i];
+      for (size_t i = std::min(c, moved_.channels - 1); i < moved_.values.size();
+           i += moved_.channels)
+        sum += moved_.values[i];
       EXPECT_NEAR(mean[c], sum / (moved_.height * moved_.width), 1e-3);
     }
   }
@@ -142,6 +146,30 @@ TEST(EditableImageTest, ChainsOfEditsGiveTheSamePixels) {
     edits += images.Edit(&random);  // edits continue after the pixels have been moved
     images.ExpectSame();
     if (testing::Test::HasFailure()) break;
+  }
+}
+
+TEST(EditableImageTest, AGreyImageGetsColourChannelsForAColouredPadding) {
+  const auto grey = [](bool jpeg) {
+    Image image = MakeImage(16, 16, 1);
+    std::fill(image.pixels.begin(), image.pixels.end(), 77);
+    if (jpeg) EXPECT_TRUE(DecodeAllButJpeg(EncodeJpeg(image), "grey", &image).ok());
+    return image;
+  };
+  for (const bool jpeg : {false, true}) {
+    EditableImage edited;
+    Image image = grey(jpeg);
+    edited.Take(&image);
+    edited.Crop({4, 5, 3, 2});
+    edited.Pad(3, 3, 0, 1, {50.0f, 50.0f, 50.0f});
+    EXPECT_EQ(edited.channels(), 1) << "a grey padding needs no colour";
+    edited.Pad(4, 3, 0, 0, {1.0f, 2.0f, 3.0f});
+    const PixelView view = edited.View();
+    ASSERT_EQ(view.channels, 3);
+    const std::vector<uint8_t> first_row = {50, 50, 50, 77, 77, 77, 77, 77, 77};
+    EXPECT_EQ(std::vector<uint8_t>(view.bytes, view.bytes + 9), first_row);
+    const std::vector<uint8_t> last_row = {1, 2, 3, 1, 2, 3, 1, 2, 3};
+    EXPECT_EQ(std::vector<uint8_t>(view.bytes + 27, view.bytes + 36), last_row);
   }
 }
 
