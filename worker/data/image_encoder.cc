@@ -2,18 +2,14 @@
 
 #include <png.h>
 
-#include <csetjmp>
-#include <cstdio>
 #include <cstdlib>
-
-// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
-#include <jpeglib.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/jpeg_state.h"
 
 namespace pushpull {
 namespace {
@@ -40,28 +36,16 @@ absl::Status CheckImage(const Image& image) {
   return absl::OkStatus();
 }
 
-// libjpeg's error handler leaves with longjmp, so no frame that longjmp leaves may hold objects
-// with destructors.
-struct JpegState {
-  jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
-  jmp_buf jump;
-  char message[JMSG_LENGTH_MAX];
+struct JpegBytes {
   unsigned char* buffer;  // allocated by libjpeg with malloc; freed by EncodeJpeg
   unsigned long size;
 };
 
-[[noreturn]] void JpegFail(j_common_ptr info) {
-  auto* state = reinterpret_cast<JpegState*>(info->err);
-  (*info->err->format_message)(info, state->message);
-  std::longjmp(state->jump, 1);
-}
-
-void JpegSilence(j_common_ptr) {}
-
-bool WriteJpeg(jpeg_compress_struct* jpeg, const Image& image, int quality, JpegState* state) {
+bool WriteJpeg(jpeg_compress_struct* jpeg, const Image& image, int quality, JpegBytes* bytes,
+               JpegState* state) {
   if (setjmp(state->jump) != 0) return false;
   jpeg_create_compress(jpeg);
-  jpeg_mem_dest(jpeg, &state->buffer, &state->size);
+  jpeg_mem_dest(jpeg, &bytes->buffer, &bytes->size);
   jpeg->image_height = image.height;
   jpeg->image_width = image.width;
   jpeg->input_components = image.channels;
@@ -107,14 +91,16 @@ absl::Status EncodeJpeg(const Image& image, int quality, std::string* bytes) {
     return absl::InvalidArgumentError(absl::StrCat("JPEG quality ", quality, " is outside 1..100"));
   }
   JpegState state{};
+  JpegBytes written_bytes{};
   jpeg_compress_struct jpeg{};
   jpeg.err = jpeg_std_error(&state.manager);
   state.manager.error_exit = JpegFail;
   state.manager.output_message = JpegSilence;
-  const bool written = WriteJpeg(&jpeg, image, quality, &state);
-  if (written) bytes->assign(reinterpret_cast<const char*>(state.buffer), state.size);
+  const bool written = WriteJpeg(&jpeg, image, quality, &written_bytes, &state);
+  if (written)
+    bytes->assign(reinterpret_cast<const char*>(written_bytes.buffer), written_bytes.size);
   jpeg_destroy_compress(&jpeg);
-  std::free(state.buffer);
+  std::free(written_bytes.buffer);
   if (written) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("libjpeg cannot encode the image: ", state.message));
 }

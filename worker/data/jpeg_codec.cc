@@ -1,36 +1,17 @@
 #include "worker/data/jpeg_codec.h"
 
 #include <algorithm>
-#include <csetjmp>
-#include <cstdio>
 #include <vector>
-
-// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
-#include <jerror.h>
-#include <jpeglib.h>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
+#include "worker/data/jpeg_state.h"
 
 namespace pushpull {
 namespace {
-
-// The error handler of libjpeg leaves with longjmp, so no frame that longjmp leaves may hold
-// objects with destructors.
-struct JpegState {
-  jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
-  jmp_buf jump;
-  char message[JMSG_LENGTH_MAX];
-};
-
-[[noreturn]] void JpegFail(j_common_ptr info) {
-  auto* state = reinterpret_cast<JpegState*>(info->err);
-  (*info->err->format_message)(info, state->message);
-  std::longjmp(state->jump, 1);
-}
 
 // Treats warnings about lost image data as errors. Other warnings, such as extra bytes between
 // markers, are common and harmless.
@@ -46,8 +27,6 @@ void JpegMessage(j_common_ptr info, int level) {
       break;
   }
 }
-
-void JpegOutput(j_common_ptr) {}
 
 bool ReadHeader(jpeg_decompress_struct* jpeg, absl::string_view bytes, JpegState* state) {
   if (setjmp(state->jump) != 0) return false;
@@ -100,7 +79,7 @@ class Decoder {
     jpeg_.err = jpeg_std_error(&state_.manager);
     state_.manager.error_exit = JpegFail;
     state_.manager.emit_message = JpegMessage;
-    state_.manager.output_message = JpegOutput;
+    state_.manager.output_message = JpegSilence;
   }
   ~Decoder() { jpeg_destroy_decompress(&jpeg_); }
   Decoder(const Decoder&) = delete;
