@@ -40,6 +40,9 @@ struct AnnotatedImage {
   std::vector<AnnotatedObject> objects;
 };
 
+// A data set logs this many of its boxes that cannot be used, and as many of those that it clips.
+inline constexpr int kMaxLoggedBoxes = 20;
+
 // How far an edge may lie outside the image, as a share of the image's side. Up to kBoxTolerance it
 // is taken for a rounding error of the program that wrote it, up to kMaxBoxOvershoot for an object
 // that the image cuts off. TensorFlow's evaluation has the same limit, 1.1.

@@ -13,6 +13,9 @@
 namespace pushpull {
 namespace {
 
+// TensorFlow's complete label map of COCO lists the background too. No object has this class.
+constexpr absl::string_view kBackground = "background";
+
 // Keeps the first error. Converts protobuf's line and column numbers, which begin at 0, to begin at
 // 1.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -58,10 +61,6 @@ absl::StatusOr<LabelMap> LabelMap::FromNames(const std::vector<std::string>& nam
 
 absl::StatusOr<LabelMap> LabelMap::FromProto(const tensorflow::StringIntLabelMap& proto,
                                              absl::string_view source) {
-  if (proto.item_size() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ": the label map has no item; expected item { id: 1 name: \"cat\" }"));
-  }
   LabelMap map;
   map.proto_ = proto;
   std::map<int32_t, std::string> by_id;
@@ -73,7 +72,10 @@ absl::StatusOr<LabelMap> LabelMap::FromProto(const tensorflow::StringIntLabelMap
           absl::StrCat(source, ": item ", i + 1, " (\"", shown, "\"): ", what...));
     };
     if (!item.has_id()) return error("has no id");
-    if (item.id() == 0) return error("id 0 is reserved for the background; ids begin at 1");
+    if (item.id() == 0) {
+      if (item.name() == kBackground || item.display_name() == kBackground) continue;
+      return error("id 0 is reserved for the background; ids begin at 1");
+    }
     if (item.id() < 1 || item.id() > kMaxId) {
       return error("id is ", item.id(), ", expected 1 to ", kMaxId);
     }
@@ -90,6 +92,10 @@ absl::StatusOr<LabelMap> LabelMap::FromProto(const tensorflow::StringIntLabelMap
       }
     }
   }
+  if (by_id.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, ": the label map has no item of a class; expected item { id: 1 name: \"cat\" }"));
+  }
   map.names_.resize(by_id.rbegin()->first);
   for (auto& [id, name] : by_id) map.names_[id - 1] = std::move(name);
   return map;
@@ -99,6 +105,13 @@ std::optional<int32_t> LabelMap::Find(absl::string_view text) const {
   const auto it = labels_.find(text);
   if (it == labels_.end()) return std::nullopt;
   return it->second;
+}
+
+absl::Status LabelMap::CheckFits(int model_classes) const {
+  if (num_classes() <= model_classes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the label map's ids go up to ", num_classes(),
+                                                 ", the model has num_classes: ", model_classes,
+                                                 "; make the two agree"));
 }
 
 const std::string& LabelMap::name(int32_t label) const {

@@ -25,7 +25,8 @@ class LabelMap {
  public:
   // Parses the text of a label map file. INVALID_ARGUMENT: the text is not a label map, has no
   // item, an item has no id or no name, an id is below 1 or above kMaxId, or two items share an id
-  // or a name. The message begins with `source` and gives the line or the item.
+  // or a name. An item with the id 0 and the name "background" is left out. The message begins with
+  // `source` and gives the line or the item.
   static absl::StatusOr<LabelMap> Parse(absl::string_view text, absl::string_view source);
   // Reads and parses a file. Errors of the file system, or as Parse.
   static absl::StatusOr<LabelMap> Load(FileSystem& files, const std::string& path);
@@ -42,6 +43,8 @@ class LabelMap {
   std::optional<int32_t> Find(absl::string_view text) const;
   // Returns the highest id, which is the number of labels including gaps.
   int num_classes() const { return static_cast<int>(names_.size()); }
+  // INVALID_ARGUMENT: an id is above the number of the model's classes.
+  absl::Status CheckFits(int model_classes) const;
   // Returns the display_name, or the name if there is none; empty for a label in a gap. CHECKs that
   // 0 <= label < num_classes().
   const std::string& name(int32_t label) const;

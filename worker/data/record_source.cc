@@ -17,8 +17,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int kMaxLogged = 20;
-
 // Adds the record's number to the message of a RecordReader, which begins with the path.
 // OUT_OF_RANGE becomes DATA_LOSS.
 absl::Status RecordError(int64_t record, const absl::Status& status) {
@@ -33,10 +31,8 @@ RecordSource::RecordSource(RecordSourceOptions options) : options_(std::move(opt
 absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& files,
                                                                  RecordSourceOptions options,
                                                                  StoppedFn stopped) {
-  if (options.label_map && options.label_map->num_classes() > options.num_classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the label map's ids go up to ", options.label_map->num_classes(),
-                     ", the model has num_classes: ", options.num_classes, "; make the two agree"));
+  if (options.label_map) {
+    PP_RETURN_IF_ERROR(options.label_map->CheckFits(options.num_classes));
   }
   PP_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandRecordPaths(options.input_paths));
   auto source = std::unique_ptr<RecordSource>(new RecordSource(std::move(options)));
@@ -109,22 +105,25 @@ absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* ex
 
 void RecordSource::LogBox(absl::string_view box, absl::string_view ending,
                           std::atomic<int>* num_logged) {
-  if (num_logged->load(std::memory_order_relaxed) >= kMaxLogged) return;
+  if (num_logged->load(std::memory_order_relaxed) >= kMaxLoggedBoxes) return;
   const int number = num_logged->fetch_add(1, std::memory_order_relaxed);
-  if (number >= kMaxLogged) return;
+  if (number >= kMaxLoggedBoxes) return;
   LOG(WARNING) << box << ending
-               << (number + 1 == kMaxLogged ? " (further ones are not logged; make_records --check "
-                                              "lists all)"
-                                            : "");
+               << (number + 1 == kMaxLoggedBoxes
+                       ? " (further ones are not logged; make_records --check "
+                         "lists all)"
+                       : "");
 }
 
 absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
+  std::atomic<int64_t> num_usable{0};
   std::atomic<int64_t> num_left_out{0};
   std::atomic<int64_t> num_clipped{0};
   const absl::Status status =
       CheckExamples(size(), describe(), pool, stopped, [&](int64_t i, Example* example) {
         BoxIssues issues;
         const absl::Status read = Read(i, example, &issues);
+        if (read.ok()) num_usable += static_cast<int64_t>(example->boxes.size());
         num_left_out += static_cast<int64_t>(issues.left_out.size());
         num_clipped += static_cast<int64_t>(issues.clipped.size());
         return read;
@@ -135,6 +134,12 @@ absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
   LOG_IF(WARNING, num_clipped > 0) << describe() << ": " << num_clipped
                                    << " boxes reach outside their images and are clipped; "
                                       "make_records --check lists them";
+  if (status.ok() && options_.annotation == Annotation::kBoxes && num_usable == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        describe(), ": no image has a box that can be used (", num_left_out.load(),
+        " are left out), so a detector would learn nothing; expected the keys "
+        "image/object/bbox/{ymin,xmin,ymax,xmax} and image/object/class/{text,label}"));
+  }
   return status;
 }
 

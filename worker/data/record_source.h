@@ -49,7 +49,8 @@ class RecordSource final : public ImageSource {
   absl::Status GetEncoded(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/true, example);
   }
-  // Also logs how many boxes cannot be used and how many are clipped.
+  // Also logs how many boxes cannot be used and how many are clipped. INVALID_ARGUMENT also if
+  // boxes are wanted and no image has one that can be used.
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   // As Get, but logs nothing and adds a line to *issues for each box that it leaves out or clips.

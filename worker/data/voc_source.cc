@@ -18,11 +18,9 @@ namespace {
 // Logs the first lines of the list, each with `ending`, and the number of all if it is larger.
 void LogBoxes(absl::string_view source, const std::vector<std::string>& boxes,
               absl::string_view ending, absl::string_view done) {
-  constexpr size_t kMaxLogged = 20;
-  for (size_t i = 0; i < std::min(boxes.size(), kMaxLogged); ++i) {
-    LOG(WARNING) << boxes[i] << ending;
-  }
-  LOG_IF(WARNING, boxes.size() > kMaxLogged)
+  const size_t logged = std::min<size_t>(boxes.size(), kMaxLoggedBoxes);
+  for (size_t i = 0; i < logged; ++i) LOG(WARNING) << boxes[i] << ending;
+  LOG_IF(WARNING, boxes.size() > logged)
       << source << ": " << boxes.size() << " boxes are " << done << " in all";
 }
 
@@ -33,11 +31,7 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
                                                            const std::string& split,
                                                            const LabelMap& label_map,
                                                            int num_classes, StoppedFn stopped) {
-  if (label_map.num_classes() > num_classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the label map's ids go up to ", label_map.num_classes(),
-                     ", the model has num_classes: ", num_classes, "; make the two agree"));
-  }
+  PP_RETURN_IF_ERROR(label_map.CheckFits(num_classes));
   auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
   source->class_names_ = label_map.class_names(num_classes);
   PP_RETURN_IF_ERROR(source->Load(path, split, label_map, stopped));

@@ -1,5 +1,6 @@
 #include "worker/data/label_map.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -49,6 +50,21 @@ TEST(LabelMapTest, ReadsItemsWithTheFieldsOfTensorFlow) {
   ASSERT_TRUE(map.ok()) << map.status();
   EXPECT_EQ(map->num_classes(), 2);
   EXPECT_EQ(map->Find("cat"), 1);
+}
+
+// As TensorFlow's mscoco_complete_label_map.pbtxt.
+TEST(LabelMapTest, LeavesOutTheBackground) {
+  for (const char* background : {"name: 'background'", "name: '/m/0' display_name: 'background'"}) {
+    const auto map = LabelMap::Parse(
+        absl::StrCat("item { id: 0 ", background, " } item { id: 2 name: 'cat' }"), "m.pbtxt");
+    ASSERT_TRUE(map.ok()) << map.status();
+    EXPECT_EQ(map->num_classes(), 2);
+    EXPECT_EQ(map->Find("cat"), 1);
+    EXPECT_EQ(map->Find("background"), std::nullopt);
+  }
+  EXPECT_THAT(Error("item { id: 0 name: 'background' }"), HasSubstr("no item of a class"));
+  const auto first = LabelMap::Parse("item { id: 1 name: 'background' }", "m.pbtxt");
+  EXPECT_TRUE(first.ok()) << "a class like any other: " << first.status();
 }
 
 TEST(LabelMapTest, FromNamesNumbersFromOne) {

@@ -166,6 +166,24 @@ TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
   EXPECT_TRUE((*source)->Check(&pool, NeverStopped).ok());
 }
 
+TEST(RecordSourceTest, CheckRefusesRecordsWithoutBoxesForADetector) {
+  const TempFolder folder;
+  std::string bytes;
+  AnnotatedImage image{"a.png", "a", 2, 2, std::nullopt, "", {}};
+  AppendRecord(*EncodeExample(image, EncodePng(MakeImage(2, 2, 3))), &bytes);
+  ThreadPool pool(2);
+  for (const bool one_box : {false, true}) {
+    if (one_box) AppendRecord(Record(1), &bytes);
+    const std::string path = folder.Write("a.record", bytes);
+    EXPECT_EQ((*Open(path))->Check(&pool, NeverStopped).ok(), one_box);
+    const absl::Status status = (*Open(path, 1))->Check(&pool, NeverStopped);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(path), HasSubstr("image/object/bbox/"),
+                      HasSubstr(one_box ? "(1 are left out)" : "(0 are left out)")));
+  }
+}
+
 TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {
   const TempFolder folder;
   const std::string gzip = folder.Write("a.gz", Gzip(Records(0, 2)));
