@@ -188,6 +188,11 @@ uint64_t CoordinatorRuntime::last_step() const {
   return coordinator_.last_step();
 }
 
+uint32_t CoordinatorRuntime::num_replicas() const {
+  absl::MutexLock lock(&mutex_);
+  return coordinator_.num_replicas();
+}
+
 bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
                                            std::optional<uint64_t> verified_step) {
   const ps::StatusReply status = Status();

@@ -96,6 +96,8 @@ class CoordinatorRuntime {
   uint64_t version() const;
   // The last step of the run; 0: there is none, or none is known yet.
   uint64_t last_step() const;
+  // The number of replicas; 0: it is not known yet.
+  uint32_t num_replicas() const;
   absl::Duration Now() const { return clock_->Now(); }
 
   // Tells the ps tasks of other processes that the job has ended. Tasks that have answered an

@@ -54,6 +54,7 @@ void TaskHandler::DoGetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
   reply.set_sync(job_->sync);
   reply.set_seed(job_->seed);
   reply.set_num_steps(coordinator_->last_step());
+  reply.set_num_replicas(coordinator_->num_replicas());
   reply.set_tasks(job_->sharding.tasks());
   reply.set_pipeline_config(job_->config_text);
   reply.set_layout_signature(job_->layout.signature());

@@ -120,6 +120,18 @@ class Elasticity(AdministratorTest):
         worker.kill(signal.SIGTERM)
         self.assertEqual(worker.wait(), 143, worker.text())
 
+    def test_the_flags_of_a_spare_may_name_more_clones_than_the_batch_has_images(self):
+        server = self.start_server(self.write_config(steps=1000000))
+        worker = self.start_one(0, 1)
+        self.wait_for_step(1)
+        spare = self.start_one(31, 32)  # the batch has 31 images
+        spare.wait_for("this clone is a spare")
+        self.leave(worker)  # the spare takes over
+        self.wait_for_step(self.status()["version"] + 5)
+        self.leave(spare)
+        server.kill(signal.SIGTERM)
+        self.assertEqual(server.wait(), 143, server.text())
+
     def psctl_when_known(self, *arguments):
         """Waits until a clone has registered, which tells a restarted server the number of clones, and runs psctl."""
         self.wait_until(lambda status: status["clones"], what="a clone")

@@ -20,6 +20,7 @@
 #include "common/trace/trace_parts.h"
 #include "worker/client/grpc_clients.h"
 #include "worker/client/local_steps_source.h"
+#include "worker/data/image_progress.h"
 #include "worker/train/network_gradient_source.h"
 
 namespace pushpull {
@@ -60,14 +61,17 @@ CloneInstruments InstrumentsOf(const WorkerOptions& options, const PsSession::Op
 }
 
 // The server has validated its config, but it does not know this worker's clones, and it may be of
-// another version. Only the process that looks for the training data logs the warnings.
+// another version. Once the job has a number of replicas, the batch is divided over those: clones
+// beyond them are spares, whatever this worker's flags say. Only the process that looks for the
+// training data logs the warnings.
 absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& job,
                                                             const WorkerOptions& options,
                                                             bool check_train_input) {
   ConfigContext context;
   context.sync = job.sync();
-  context.num_clones = options.num_clones;
-  context.num_workers = options.num_workers;
+  const bool is_divided = job.sync() && job.num_replicas() > 0;
+  context.num_clones = is_divided ? job.num_replicas() : options.num_clones;
+  context.num_workers = is_divided ? 1 : options.num_workers;
   context.data_dir = options.data_dir;
   context.check_train_input = context.log_warnings = check_train_input;
   return ParseValidConfig(job.pipeline_config(), context, "the server's pipeline config");
@@ -89,14 +93,23 @@ absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock
   const auto stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
   stop->Add([&is_stopped] { is_stopped.store(true); });
   const absl::Cleanup forget_is_stopped = [stop] { stop->Clear(); };
+  // Each step over many images asks `stopped` before each of them.
+  ImageProgress opening("the opening of the training data, parts read", 0, clock, on_wait);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
-                      OpenTrainInput(config, options.data_dir, stopped));
+                      OpenTrainInput(config, options.data_dir, [&] {
+                        opening.Count();
+                        return stopped();
+                      }));
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
   const config::TrainConfig& train = config.train_config();
   const TrainingSize size = {source->size(), int64_t{train.batch_size()} * train.local_steps()};
   if (options.image_cache.folder.empty()) {
-    PP_RETURN_IF_ERROR(source->Check(&pool, stopped));
+    ImageProgress checking("the check of the images", source->size(), clock, on_wait);
+    PP_RETURN_IF_ERROR(source->Check(&pool, [&] {
+      checking.Count();
+      return stopped();
+    }));
     return size;
   }
   ImageCacheHooks hooks;

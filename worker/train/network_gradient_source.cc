@@ -73,7 +73,12 @@ absl::StatusOr<std::unique_ptr<NetworkGradientSource>> NetworkGradientSource::Cr
   sampling.seed = options.seed;
   sampling.num_examples = source->images_->size();
   sampling.batch_size = config.train_config().batch_size();
+  // The number in the flags of a spare may be larger than the batch. The server then says which
+  // part of the batch a replica has.
   sampling.num_replicas = options.num_replicas;
+  if (options.sync && sampling.num_replicas > sampling.batch_size) {
+    sampling.num_replicas = static_cast<int>(sampling.batch_size);
+  }
   sampling.shuffle = config.train_input_reader().shuffle();
 
   InputPipelineOptions& input = source->input_options_;
@@ -127,9 +132,9 @@ bool NetworkGradientSource::IsOf(const InputBatch* batch, uint64_t position,
 absl::Status NetworkGradientSource::PrepareReplica(uint32_t replica) {
   const int wanted = static_cast<int>(replica);
   const BatchPart part = PartOf(replica);
-  if (part.samples == 0 && wanted >= options_.num_replicas) {
+  if (part.samples == 0 && wanted >= sampling_.num_replicas) {
     return absl::InternalError(absl::StrCat(
-        "replica ", replica, " was granted, but there are only ", options_.num_replicas));
+        "replica ", replica, " was granted, but there are only ", sampling_.num_replicas));
   }
   if (part.samples > sampling_.batch_size || part.first > sampling_.batch_size - part.samples) {
     return absl::InternalError(absl::StrCat("replica ", replica, " was granted ", part.samples,

@@ -86,6 +86,9 @@ TEST_F(TaskHandlerTest, ReturnsTheJob) {
   const auto status = client_->GetStatus({}, kTimeout);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->run_id(), job_.run_id());
+  EXPECT_EQ(job_.num_replicas(), 0u) << "no clone has said it yet";
+  ASSERT_TRUE(RegisterTheOnlyClone().ok());
+  EXPECT_EQ(client_->GetJob({}, kTimeout)->num_replicas(), 1u);
 }
 
 TEST_F(TaskHandlerTest, OtherTasksRefuseCoordinatorCalls) {

@@ -115,6 +115,26 @@ TEST(NetworkGradientSourceImagesTest, CountsTheImagesThatAreNotLeftOut) {
   EXPECT_EQ((*source)->num_images(), 14) << "a third of 40, rounded up";
 }
 
+TEST(NetworkGradientSourceImagesTest, TheFlagsOfASpareMayNameMoreClonesThanABatchHasSamples) {
+  const config::TrainEvalPipelineConfig config = SmallJob();
+  const VariableLayout layout = BuildVariableLayout(config);
+  NetworkSourceOptions options;
+  options.num_replicas = 8;
+  const auto source = NetworkGradientSource::Create(config, &layout, options);
+  ASSERT_TRUE(source.ok()) << source.status();
+  std::vector<float> weights(layout.total_elements());
+  std::vector<float> gradient(layout.total_elements());
+  const auto compute = [&](uint32_t replica) {
+    return (*source)->Compute(1, replica, absl::MakeSpan(weights), absl::MakeSpan(gradient),
+                              [](int64_t) {});
+  };
+  EXPECT_FALSE(compute(6).ok()) << "the batch has five samples";
+  (*source)->NotePart(1, {2, 3});
+  const auto computed = compute(1);
+  ASSERT_TRUE(computed.ok()) << computed.status();
+  EXPECT_EQ(computed->samples, 3u);
+}
+
 TEST(NetworkGradientSourceImagesTest, OpeningTheDataEndsWhenItIsStopped) {
   const DamagedRecords records;
   config::TrainEvalPipelineConfig config = SmallJob();
