@@ -119,6 +119,7 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   PP_RETURN_IF_ERROR(CheckImages(request, who));
   PP_RETURN_IF_ERROR(CheckReplicas(request, who));
   PP_RETURN_IF_ERROR(CheckProcess(request, who));
+  PP_RETURN_IF_ERROR(CheckSameImages(request, who));
   if (!table_.HasRoomFor(request.worker_id())) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: there are %d clones without a replica already", who, ReplicaTable::kMaxSpares));
@@ -216,6 +217,31 @@ absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
   return absl::OkStatus();
 }
 
+absl::Status Membership::CheckSameImages(const ps::RegisterRequest& request,
+                                         const std::string& who) const {
+  if (request.num_images() == 0) return absl::OkStatus();
+  for (const auto& [id, clone] : table_.clones()) {
+    if (id == request.worker_id() || !clone.alive || clone.num_images == 0 ||
+        clone.num_images == request.num_images()) {
+      continue;
+    }
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s has %d training images, but %s, which is alive, has %d, so steps would miss samples or "
+        "repeat them: give all clones the same data, or stop all of them before you change the "
+        "data",
+        who, request.num_images(), CloneName(id), clone.num_images));
+  }
+  return absl::OkStatus();
+}
+
+void Membership::ForgetOthersImages(uint32_t worker) {
+  const uint64_t num_images = table_.Find(worker)->num_images;
+  for (const auto& [id, clone] : table_.clones()) {
+    if (clone.alive || clone.num_images == 0 || num_images == 0) continue;
+    if (clone.num_images != num_images) table_.clone(id).registered = false;
+  }
+}
+
 void Membership::Register(const ps::RegisterRequest& request, HasContribution committed) {
   const uint32_t worker = request.worker_id();
   const Clone* known = table_.Find(worker);
@@ -233,7 +259,9 @@ void Membership::Register(const ps::RegisterRequest& request, HasContribution co
   table_.Register(worker, request.peer_name(), job_.version + 1, job_.now, committed);
   table_.clone(worker).session = request.session();
   table_.clone(worker).process_number = request.process_number();
+  table_.clone(worker).num_images = request.num_images();
   table_.clone(worker).arithmetic = request.arithmetic();
+  ForgetOthersImages(worker);
   WarnOfOtherRounding(worker);
 }
 

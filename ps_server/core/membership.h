@@ -72,7 +72,8 @@ class Membership {
   // Returns EVICTED, with the administrator's reason, if an administrator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker) const;
   // Returns why the process may not register: another release, model, number of clones or of
-  // training images, an earlier process of the clone, the place of a live clone, or no room. The
+  // training images (than the run's if num_epochs is set, else than those of live clones), an
+  // earlier process of the clone, the place of a live clone, or no room. The
   // first process that may register sets the number of replicas if it is not set. Afterwards
   // another number is refused in asynchronous mode, and in synchronous mode only from a clone that
   // has a home replica in a job that was not scaled: its flags are probably wrong.
@@ -121,6 +122,12 @@ class Membership {
   void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckProcess(const ps::RegisterRequest& request, const std::string& who) const;
+  // Returns ALREADY_EXISTS, after which the clone asks again for a while, if a live clone has
+  // another number of training images.
+  absl::Status CheckSameImages(const ps::RegisterRequest& request, const std::string& who) const;
+  // Lets lost clones with another number of training images than this one's register again before
+  // they go on, so that CheckSameImages refuses them.
+  void ForgetOthersImages(uint32_t worker);
   // Sync: warns, once, if the clone rounds in another way than another clone that is alive.
   void WarnOfOtherRounding(uint32_t worker);
 

@@ -24,6 +24,7 @@ struct Clone {
   bool registered = false;      // has registered in this epoch
   bool alive = false;           // has registered, and its lease has not ended
   absl::Duration last_seen = absl::ZeroDuration();
+  uint64_t num_images = 0;  // RegisterRequest.num_images of the newest process; 0: not said
   ps::Arithmetic arithmetic;
   ps::CloneProgress progress;
   uint64_t contributions = 0;

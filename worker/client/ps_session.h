@@ -100,7 +100,7 @@ class PsSession {
   // told: a spare with other flags must not set the number of a job whose server has restarted.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
-  // ALREADY_EXISTS: another session still holds the worker_id after 30 s.
+  // ALREADY_EXISTS: after 30 s another session holds the worker_id or live clones have other data.
   absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which

@@ -16,8 +16,8 @@
 namespace pushpull {
 namespace {
 
-// How long Register waits for a worker_id that another session holds. Longer than any sensible
-// lease.
+// How long Register waits for a worker_id that another session holds, or for clones with other data
+// that may have ended. Longer than any sensible lease.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 
 }  // namespace
@@ -47,8 +47,8 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   const absl::Duration start = clock_->Now();
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
-    // Another session holds this worker_id. If its process has ended, its lease runs out soon. If
-    // not, the flags are wrong: two workers were started with the same ids.
+    // Another session holds this worker_id, or live clones have other data. If their processes have
+    // ended, their leases run out soon. If not, the flags or the data are wrong.
     if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < kForeignLease) {
       return absl::UnavailableError(answer.status().message());
     }

@@ -111,11 +111,12 @@ TEST_F(CoordinatorEpochsTest, ARefusedCloneDoesNotDecideTheNumber) {
   EXPECT_EQ(RegisterWith(0, kImages)->num_steps(), 3u);
 }
 
-TEST_F(CoordinatorEpochsTest, RunsWithoutEpochsDoNotCompareTheNumbers) {
+TEST_F(CoordinatorEpochsTest, RunsWithoutEpochsCompareTheNumbersOfLiveClonesOnly) {
   options_.limits = {.num_steps = 5, .batch_size = 10};
-  Start();
+  StartOn({{5, 2}, false, kImages});
   EXPECT_EQ(RegisterWith(0, 0)->num_steps(), 5u);
   EXPECT_EQ(RegisterWith(1, 16)->num_steps(), 5u);
+  EXPECT_TRUE(absl::IsAlreadyExists(RegisterWith(2, kImages).status()));
 }
 
 TEST_F(CoordinatorEpochsTest, ACheckpointTellsTheNumberToTheNextProcess) {

@@ -37,6 +37,12 @@ class MembershipPartTest : public PartTest {
     ASSERT_TRUE(members_.CheckAnnouncement(Request(worker)).ok());
     members_.Register(Request(worker), Nobody);
   }
+  void RegisterWithImages(uint32_t worker, uint64_t num_images) {
+    ps::RegisterRequest request = Request(worker);
+    request.set_num_images(num_images);
+    ASSERT_EQ(members_.CheckAnnouncement(request), absl::OkStatus());
+    members_.Register(request, Nobody);
+  }
   // Registers a clone that computes with `isa`, whose bits are those of `rounding`.
   void RegisterWith(uint32_t worker, const std::string& isa, const std::string& rounding) {
     ps::RegisterRequest request = Request(worker);
@@ -99,6 +105,45 @@ TEST_F(MembershipPartTest, OnlyTheRegisteredProcessRenewsItsLease) {
   heartbeat.set_session(2);
   EXPECT_EQ(KindOf(members_.Heartbeat(heartbeat)), ps::ErrorDetail::EPOCH_CHANGED);
   EXPECT_TRUE(absl::IsAlreadyExists(members_.CheckAnnouncement(Request(1, 2))));
+}
+
+// No epochs are counted here, but clones with other data would train one model from other samples.
+TEST_F(MembershipPartTest, RefusesAnotherNumberOfImagesThanThatOfALiveClone) {
+  members_.BeginEpoch();
+  RegisterWithImages(0, 1000);
+  const auto check = [&](uint32_t worker, uint64_t num_images) {
+    ps::RegisterRequest request = Request(worker);
+    request.set_num_images(num_images);
+    return members_.CheckAnnouncement(request);
+  };
+  const absl::Status refusal = check(1, 1200);
+  EXPECT_TRUE(absl::IsAlreadyExists(refusal)) << "the other may be about to end: " << refusal;
+  EXPECT_THAT(std::string(refusal.message()),
+              HasSubstr("clone 1 (host:1) has 1200 training images, but clone 0 of 2 (host:0), "
+                        "which is alive, has 1000"));
+  EXPECT_TRUE(check(1, 1000).ok());
+  EXPECT_TRUE(check(1, 0).ok()) << "a clone that says no number";
+  EXPECT_TRUE(check(0, 1200).ok()) << "nobody else is there";
+  RegisterWithImages(1, 1000);
+  EXPECT_TRUE(absl::IsAlreadyExists(check(0, 1200))) << "a restarted clone with other data";
+}
+
+TEST_F(MembershipPartTest, OtherDataMayBeginWhenNobodyTrainsAnyMore) {
+  members_.BeginEpoch();
+  RegisterWithImages(0, 1000);
+  job_.now += options_.lease;
+  EXPECT_THAT(members_.ExpireLeases(), ElementsAre(0));
+  RegisterWithImages(1, 1200);
+  ps::HeartbeatRequest heartbeat;
+  heartbeat.set_worker_id(0);
+  heartbeat.set_session(1);
+  EXPECT_EQ(KindOf(members_.Heartbeat(heartbeat)), ps::ErrorDetail::EPOCH_CHANGED)
+      << "the clone with the old data is back: it must register, and is refused";
+  RegisterWithImages(0, 1200);
+  EXPECT_TRUE(members_.Heartbeat(heartbeat).ok());
+
+  members_.BeginEpoch();
+  RegisterWithImages(0, 1300);
 }
 
 TEST_F(MembershipPartTest, AnEvictionHappensOnceAndOutlastsTheEpoch) {
