@@ -248,6 +248,7 @@ void ShowProgress(const Server& server, ProgressLine* line) {
   progress.learning_rate = figures.learning_rate;
   progress.images_per_second = figures.images_per_second;
   for (const ps::CloneStatus& clone : status.clones()) {
+    if (!clone.alive()) continue;
     progress.clone_images_per_second.push_back(clone.progress().images_per_second());
   }
   // Clones without a replica are spares; with fewer clones than replicas, some compute several.

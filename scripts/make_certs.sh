@@ -72,8 +72,9 @@ former=''
 if [ ! -e "$authority/ca.key" ] || [ $new_authority = 1 ]; then
   [ ! -e "$out/ca.pem" ] || former=$(cat "$out/ca.pem")
   new_key "$scratch/ca.key"
+  # X.509 allows 64 characters in each of these names.
   run_openssl req -x509 -new -key "$scratch/ca.key" -sha256 -days 3650 \
-    -subj "/O=Pushpull/CN=authority of job $job, $(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+    -subj "/O=Pushpull/OU=$job/CN=authority of $(date -u +%Y-%m-%dT%H:%M:%SZ)" \
     -addext basicConstraints=critical,CA:TRUE,pathlen:0 -addext keyUsage=critical,keyCertSign,cRLSign \
     -out "$scratch/ca.pem"
   { cat "$scratch/ca.pem"; [ -z "$former" ] || echo "$former"; } > "$scratch/bundle"

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace pushpull {
@@ -43,6 +46,23 @@ class LogLimiter {
   double tokens_ = 1e9;  // Allow caps it at burst_, so the bucket starts full
   absl::Duration last_ = absl::ZeroDuration();
   int64_t left_out_ = 0;
+};
+
+// Limits the log messages about peers that several threads serve: a burst of 5, then one message
+// per 10 s. Thread-safe.
+class PeerLogLimiter {
+ public:
+  // Returns what to append to a message (LogLimiter::TakeNote), or nullopt if it is to be left out.
+  // `now` is steady time.
+  std::optional<std::string> Admit(absl::Duration now) {
+    absl::MutexLock lock(&mutex_);
+    if (!limiter_.Allow(now)) return std::nullopt;
+    return limiter_.TakeNote();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  LogLimiter limiter_ ABSL_GUARDED_BY(mutex_){5, absl::Seconds(10)};
 };
 
 }  // namespace pushpull

@@ -97,7 +97,8 @@ class Coordinator {
   }
   // Returns what the step, the start or the end waits for, for example "clone 2 of 3 (never seen)",
   // and for how long. Empty and 0 while it has waited for less than 2 s, unless recovery waits for
-  // an error to pass, which is named at once.
+  // an error to pass, which is named at once. A step that takes as long as usual does not wait (see
+  // FindLate).
   std::string WaitingFor(absl::Duration now) const { return FindWait(now).what; }
   double WaitingSeconds(absl::Duration now) const;
   ps::StatusReply Status(absl::Duration now) const;
@@ -206,8 +207,15 @@ class Coordinator {
   Wait FindWait(absl::Duration now) const;
   // Names the first shard that has not answered the call under way, and why.
   std::string DescribeMissing(const FanOut& fan_out) const;
-  // Returns the replicas that the open step has waited for long enough to report.
-  std::vector<uint32_t> LateReplicas(absl::Duration now) const;
+  struct Late {
+    std::vector<uint32_t> replicas;
+    absl::Duration since = absl::InfiniteDuration();  // when the first of them became due
+  };
+  // Returns the missing replicas of the open step that are due since 2 s or more. A replica that no
+  // live clone holds is due when the step opens. One of a live clone is due when another clone
+  // commits, or when the step has been open for the usual time; in the latter case it is late only
+  // when the step has taken twice that time.
+  Late FindLate(absl::Duration now) const;
 
   const CoordinatorOptions options_;
   JobState job_;

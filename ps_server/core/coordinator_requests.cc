@@ -1,6 +1,7 @@
 // How the Coordinator handles the requests of clones and administrators, and what it reports.
 // Tested by tests/ps_server/core/coordinator_test.cc.
 // Tested by tests/ps_server/core/coordinator_async_test.cc.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -254,10 +255,22 @@ void Coordinator::GiveUpDraining() {
   EndDrained();
 }
 
-std::vector<uint32_t> Coordinator::LateReplicas(absl::Duration now) const {
-  const bool is_late = steps_.is_open() && now - steps_.opened() >= kWorthTelling;
-  if (!is_late || (!options_.sync && members_.AnyAlive())) return {};
-  return steps_.Missing();
+Coordinator::Late Coordinator::FindLate(absl::Duration now) const {
+  Late late;
+  if (!steps_.is_open() || (!options_.sync && members_.AnyAlive())) return late;
+  const absl::Duration usual = steps_.UsualTime();
+  for (const uint32_t replica : steps_.Missing()) {
+    absl::Duration due = steps_.opened();
+    if (members_.HasLiveOwner(replica)) {
+      const bool is_unusual = now - steps_.opened() >= 2 * usual;
+      due = steps_.commits().FirstCommitOfOthers(members_.WorkerOf(replica));
+      if (is_unusual) due = std::min(due, steps_.opened() + usual);
+    }
+    if (now - due < kWorthTelling) continue;
+    late.replicas.push_back(replica);
+    late.since = std::min(late.since, due);
+  }
+  return late;
 }
 
 std::string Coordinator::DescribeMissing(const FanOut& fan_out) const {
@@ -286,7 +299,8 @@ Coordinator::Wait Coordinator::FindWait(absl::Duration now) const {
   }
   if (!steps_.is_open() || !is_long(steps_.opened())) return {};
   if (members_.num_replicas() == 0) return {"the first clone", steps_.opened()};
-  return {members_.DescribeLate(LateReplicas(now)), steps_.opened()};
+  const Late late = FindLate(now);
+  return {members_.DescribeLate(late.replicas), late.since};
 }
 
 double Coordinator::WaitingSeconds(absl::Duration now) const {
@@ -308,7 +322,7 @@ ps::StatusReply Coordinator::Status(absl::Duration now) const {
   if (!stop_reason_.ok()) status.set_stopped(std::string(stop_reason_.message()));
   steps_.AddTo(&status);
   checkpoints_.AddTo(&status, now);
-  members_.AddTo(&status, LateReplicas(now), now);
+  members_.AddTo(&status, FindLate(now).replicas, now);
   return status;
 }
 

@@ -405,6 +405,11 @@ void Membership::AddTo(ps::StatusReply* status, const std::vector<uint32_t>& lat
     entry.set_seconds_since_seen(clone.seen ? absl::ToDoubleSeconds(now - clone.last_seen) : -1);
     *entry.mutable_arithmetic() = clone.arithmetic;
     *entry.mutable_progress() = clone.progress;
+    if (!clone.alive) {  // what it did last is over
+      entry.mutable_progress()->clear_phase();
+      entry.mutable_progress()->clear_images_per_second();
+      if (clone.progress.has_gpu()) entry.mutable_progress()->mutable_gpu()->clear_utilization();
+    }
     entry.set_contributions(clone.contributions);
     entry.set_drops(clone.drops);
     entry.set_evicted(clone.evicted.has_value());

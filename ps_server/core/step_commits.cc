@@ -1,6 +1,7 @@
 // Tested by tests/ps_server/core/coordinator_test.cc.
 #include "ps_server/core/step_commits.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pushpull {
@@ -18,7 +19,16 @@ const ReplicaCommit* StepCommits::Find(uint32_t replica) const {
 
 void StepCommits::Add(uint32_t replica, ReplicaCommit commit, absl::Duration now) {
   if (commits_.empty()) first_commit_ = now;
+  commit.time = now;
   commits_.emplace(replica, std::move(commit));
+}
+
+absl::Duration StepCommits::FirstCommitOfOthers(uint32_t worker) const {
+  absl::Duration first = absl::InfiniteDuration();
+  for (const auto& [replica, commit] : commits_) {
+    if (commit.worker_id != worker) first = std::min(first, commit.time);
+  }
+  return first;
 }
 
 uint32_t StepCommits::num_void() const {

@@ -18,6 +18,7 @@ struct ReplicaCommit {
   uint64_t grant = 0;
   uint32_t worker_id = 0;
   ps::CommitInfo info;
+  absl::Duration time = absl::ZeroDuration();  // set by StepCommits::Add
 };
 
 class StepCommits {
@@ -35,6 +36,9 @@ class StepCommits {
   uint32_t num_void() const;
   // Returns the time of the step's first commit, InfiniteDuration before it.
   absl::Duration first_commit() const { return first_commit_; }
+  // Returns the time of the first commit by a clone other than `worker`, InfiniteDuration before
+  // it.
+  absl::Duration FirstCommitOfOthers(uint32_t worker) const;
 
   // Returns the contributions in replica order, without void ones.
   std::vector<ps::Contribution> Contributions() const;

@@ -116,6 +116,8 @@ Followup Steps::DecideIfReady() {
   decided_.set_epoch(job_.epoch);
   decided_.set_step(job_.version + 1);
   if (options_.sync) {
+    // The first step of an epoch also contains the start of the clones.
+    if (job_.version > restored_version_) times_.Add(job_.now - opened_);
     CountMissing();
     for (ps::Contribution& contribution : commits_.Contributions()) {
       *decided_.add_contributions() = std::move(contribution);

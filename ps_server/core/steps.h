@@ -24,6 +24,7 @@
 #include "ps_server/core/push_queue.h"
 #include "ps_server/core/replica_positions.h"
 #include "ps_server/core/step_commits.h"
+#include "ps_server/core/step_times.h"
 
 namespace pushpull {
 
@@ -58,6 +59,8 @@ class Steps {
   bool HasContribution(uint32_t replica) const;
   // Returns the replicas that the open step waits for.
   std::vector<uint32_t> Missing() const;
+  // Sync: how long a step is open usually; 0 until the second step of an epoch is decided.
+  absl::Duration UsualTime() const { return times_.Usual(); }
   // Async: the next position of the replica, and the replica whose push is being applied.
   uint64_t NextPosition(uint32_t replica) const;
   std::optional<uint32_t> ReplicaBeingApplied() const;
@@ -133,6 +136,7 @@ class Steps {
 
   Phase phase_ = Phase::kClosed;
   absl::Duration opened_ = absl::ZeroDuration();
+  StepTimes times_;           // how long the decided steps were open (sync)
   StepCommits commits_;       // the commits of the step opened last (sync)
   ps::ApplyRequest decided_;  // the frozen decision: what the shards are told to apply
   uint64_t restored_version_ = 0;

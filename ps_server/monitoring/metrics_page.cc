@@ -98,9 +98,10 @@ void WriteProgress(const MonitoringSnapshot& snapshot, MetricsText* text) {
               status.training_done() ? 1 : 0);
   text->Gauge("ps_stopped", "1: training was stopped by a failure.",
               status.stopped().empty() ? 0 : 1);
-  text->Gauge("ps_waiting_seconds",
-              "How long the step has been waiting for somebody; 0: it is not.",
-              status.waiting_seconds());
+  text->Gauge(
+      "ps_waiting_seconds",
+      "How long the step has been waiting for somebody; 0: it is not, or for less than 2 s.",
+      status.waiting_seconds());
   text->Family("ps_loss", MetricType::Gauge, "Loss of the last step, mean over its samples.");
   if (figures.losses > 0) text->Sample(figures.loss);
   text->Family("ps_accuracy", MetricType::Gauge,
@@ -184,8 +185,11 @@ void WriteClones(const MonitoringSnapshot& snapshot, MetricsText* text) {
         [](Clone c) -> Known { return c.alive() ? 1 : 0; });
   write("ps_clone_evicted", MetricType::Gauge, "1: an administrator has taken the clone out.",
         [](Clone c) -> Known { return c.evicted() ? 1 : 0; });
-  write("ps_clone_late", MetricType::Gauge, "1: the step waits for this clone now.",
-        [&](Clone c) -> Known { return late.count(c.worker_id()) > 0 ? 1 : 0; });
+  write(
+      "ps_clone_late", MetricType::Gauge,
+      "1: the step has waited for this clone for 2 s or more: it is lost, others have contributed, "
+      "or the step takes twice as long as usual.",
+      [&](Clone c) -> Known { return late.count(c.worker_id()) > 0 ? 1 : 0; });
   write("ps_clone_replicas", MetricType::Gauge, "Replicas that the clone computes.",
         [](Clone c) -> Known { return c.replicas_size(); });
   write("ps_clone_samples_per_step", MetricType::Gauge,
@@ -201,7 +205,7 @@ void WriteClones(const MonitoringSnapshot& snapshot, MetricsText* text) {
         });
   write("ps_clone_images_per_second", MetricType::Gauge, "Images per second, by the clone's clock.",
         [&](Clone c) -> Known {
-          if (!seen(c)) return {};
+          if (!c.alive()) return {};
           return c.progress().images_per_second();
         });
   write("ps_clone_loss", MetricType::Gauge, "Loss of the clone's last contribution.",
@@ -249,7 +253,7 @@ void WriteCloneGpus(const ps::StatusReply& status, MetricsText* text) {
     WriteCloneFamily(
         status, name, MetricType::Gauge, help,
         [&](const ps::CloneStatus& clone) -> std::optional<double> {
-          if (!clone.progress().has_gpu()) return {};
+          if (!clone.alive() || !clone.progress().has_gpu()) return {};
           return value(clone.progress().gpu());
         },
         text);

@@ -57,8 +57,8 @@ json CloneJson(const ps::CloneStatus& clone, bool late, const TrainingFigures& f
       {"late", late},
       {"seconds_since_seen",
        clone.seconds_since_seen() < 0.0 ? json() : json(clone.seconds_since_seen())},
-      {"phase", Text(progress.phase())},
-      {"images_per_second", progress.images_per_second()},
+      {"phase", clone.alive() ? Text(progress.phase()) : ""},
+      {"images_per_second", clone.alive() ? json(progress.images_per_second()) : json()},
       {"loss", loss == figures.clone_loss.end() ? json() : json(loss->second)},
       {"contributions", clone.contributions()},
       {"drops", clone.drops()},
@@ -149,7 +149,8 @@ void AddJob(const MonitoringSnapshot& snapshot, json* result) {
   object["steps_per_second"] = figures.steps_per_second;
   object["images"] = figures.images;
   object["seconds_left"] = nullptr;
-  if (figures.steps_per_second > 0.0 && status.num_steps() > status.version()) {
+  const bool waits = !status.waiting_for().empty();
+  if (!waits && figures.steps_per_second > 0.0 && status.num_steps() > status.version()) {
     object["seconds_left"] =
         static_cast<double>(status.num_steps() - status.version()) / figures.steps_per_second;
   }

@@ -63,12 +63,13 @@ std::string CloneTable(const ps::StatusReply& status) {
                             "contributions", "drops", "peer"}};
   for (const ps::CloneStatus& clone : status.clones()) {
     const double seen = clone.seconds_since_seen();
-    const std::string& phase = clone.progress().phase();
+    const std::string phase = clone.alive() ? clone.progress().phase() : "";
+    const double speed = clone.progress().images_per_second();
     rows.push_back({absl::StrCat(clone.worker_id()), StateOf(clone, status),
                     clone.replicas().empty() ? "-" : absl::StrJoin(clone.replicas(), ","),
                     clone.samples_per_step() == 0 ? "-" : absl::StrCat(clone.samples_per_step()),
                     seen < 0 ? "-" : Ago(seen), phase.empty() ? "-" : Printable(phase),
-                    absl::StrFormat("%.0f", clone.progress().images_per_second()),
+                    clone.alive() ? absl::StrFormat("%.0f", speed) : "-",
                     absl::StrCat(clone.contributions()), absl::StrCat(clone.drops()),
                     clone.peer_name().empty() ? "-" : Printable(clone.peer_name())});
   }

@@ -11,6 +11,10 @@ namespace {
 constexpr char kTotalLoss[] = "Loss/total_loss";
 constexpr char kAccuracy[] = "accuracy";
 constexpr absl::Duration kRateWindow = absl::Seconds(2);
+// After this time, and after this many times the usual time of a step, no step is expected any
+// more.
+constexpr absl::Duration kSilence = absl::Seconds(10);
+constexpr int kSilentSteps = 4;
 
 }  // namespace
 
@@ -65,7 +69,8 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
 void TrainingMonitor::UpdateRates(uint64_t samples) {
   ++window_steps_;
   window_samples_ += samples;
-  const absl::Duration elapsed = clock_->Now() - window_start_;
+  last_step_ = clock_->Now();
+  const absl::Duration elapsed = last_step_ - window_start_;
   if (elapsed < kRateWindow) return;
   const double seconds = absl::ToDoubleSeconds(elapsed);
   figures_.steps_per_second = window_steps_ / seconds;
@@ -95,7 +100,23 @@ void TrainingMonitor::WriteScalars(uint64_t step) {
 
 TrainingFigures TrainingMonitor::Figures() const {
   absl::MutexLock lock(&mutex_);
-  return figures_;
+  TrainingFigures figures = figures_;
+  LowerRates(&figures);
+  return figures;
+}
+
+void TrainingMonitor::LowerRates(TrainingFigures* figures) const {
+  const double before = figures->steps_per_second;
+  const absl::Duration now = clock_->Now();
+  if (before <= 0.0 || now - window_start_ <= kRateWindow) return;
+  // The next step may be applied at once, so it counts for the window.
+  double possible =
+      static_cast<double>(window_steps_ + 1) / absl::ToDoubleSeconds(now - window_start_);
+  if (now - last_step_ > std::max(kSilence, kSilentSteps * absl::Seconds(1 / before)))
+    possible = 0.0;
+  if (possible >= before) return;
+  figures->steps_per_second = possible;
+  figures->images_per_second *= possible / before;
 }
 
 }  // namespace pushpull

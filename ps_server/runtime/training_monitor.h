@@ -32,6 +32,8 @@ class TrainingMonitor {
   void WriteTo(EventWriter* events);
 
   void StepApplied(const coordinator_action::StepApplied& step);
+  // The rates fall while no step is applied, and are 0 once none was for 10 s and for as long as
+  // four steps took before.
   TrainingFigures Figures() const;
 
  private:
@@ -46,6 +48,8 @@ class TrainingMonitor {
     double value() const { return weight > 0.0 ? sum / weight : 0.0; }
   };
 
+  // Lowers the rates to what is still possible in the present window.
+  void LowerRates(TrainingFigures* figures) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRates(uint64_t samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -62,6 +66,7 @@ class TrainingMonitor {
   absl::Duration window_start_ ABSL_GUARDED_BY(mutex_);
   uint64_t window_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Duration last_step_ ABSL_GUARDED_BY(mutex_);  // when a step was applied last
 };
 
 // Returns the number of steps between two points that TrainingMonitor writes: last_step / 2,000

@@ -7,6 +7,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@
 #include "glog/logging.h"
 
 #include "common/base/clock.h"
+#include "common/base/log_limiter.h"
 #include "common/base/status_macros.h"
 #include "common/wire/grpc/grpc_runtime.h"
 #include "common/wire/security/caller_rule.h"
@@ -109,7 +112,9 @@ class Service final : public AllMethods {
                        " is only for the job\'s coordinator, and the caller has not proven that "
                        "it is the coordinator: give all ps tasks the same train_dir, the same "
                        "--peer_secret_file, or TLS"));
-      LOG_EVERY_T(WARNING, 10) << "refused a call: " << refusal.message();
+      if (const std::optional<std::string> note = refusals_.Admit(SteadyClock().Now())) {
+        LOG(WARNING) << "refused a call: " << refusal.message() << *note;
+      }
       done(refusal);
     };
     if (!proven) return Start(*context, request, reply, call);
@@ -158,6 +163,7 @@ class Service final : public AllMethods {
   const std::shared_ptr<const PeerSecret> secret_;
   const ConnectionTable* const connections_;
   CallWatch* const watch_;
+  PeerLogLimiter refusals_;
   ChunkServices services_;
 };
 

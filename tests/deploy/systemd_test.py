@@ -73,6 +73,18 @@ class SystemdTest(unittest.TestCase):
             self.assertIn("UMask=0077", text.splitlines(), name)
         self.assertNotIn("DynamicUser", self.units["ps_server@.service"])
 
+    def test_units_with_copied_certificates_say_how_to_renew_them(self):
+        """systemd copies credentials when it starts a unit, so a program never sees that they were replaced."""
+        readme = (ROOT / "deploy" / "README.md").read_text()
+        renewal = next(line for line in readme.splitlines() if line.startswith("    systemctl try-restart"))
+        copying = [name for name, text in self.units.items() if "LoadCredential=" in text]
+        self.assertEqual(copying, ["ps_server@.service", "worker.service"])
+        for name in copying:
+            unit = name.replace(".service", "").replace("@", "@*")
+            head = self.units[name].split("[Unit]")[0]
+            self.assertRegex(head, "systemctl try-restart '?" + re.escape(unit) + "'?\n")
+            self.assertIn(unit, renewal)
+
     def test_worker_and_server_can_share_memory(self):
         """The kernel refuses /proc/PID/fd to a process of another user namespace."""
         for name in ("ps_server.service", "worker.service"):

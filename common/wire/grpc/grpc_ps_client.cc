@@ -9,13 +9,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/clock.h"
 #include "common/base/crc32c.h"
+#include "common/base/log_limiter.h"
 #include "common/base/status_macros.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/byte_stream_call.h"
@@ -186,7 +189,9 @@ class GrpcPsClient final : public PsClient {
     const absl::Status unproven = absl::UnavailableError(absl::StrCat(
         what, ": whoever answers there has not proven that it is a ps task of this job",
         status.ok() ? "" : absl::StrCat("; it says: ", status.error_message())));
-    LOG_EVERY_T(WARNING, 10) << unproven.message();
+    if (const std::optional<std::string> note = strangers_.Admit(SteadyClock().Now())) {
+      LOG(WARNING) << unproven.message() << *note;
+    }
     return unproven;
   }
 
@@ -213,6 +218,7 @@ class GrpcPsClient final : public PsClient {
   const std::unique_ptr<ps::ParameterServer::Stub> stub_;
   grpc::GenericStub raw_stub_;
   const std::shared_ptr<const PeerSecret> peer_secret_;
+  PeerLogLimiter strangers_;  // messages about whoever answers at the address without a proof
   WorkerExchange exchange_;
 };
 

@@ -1,6 +1,8 @@
 // Tested by tests/common/wire/security/access_table_test.cc.
 #include "common/wire/security/access_processor.h"
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/wire/grpc/status_mapping.h"
 #include "common/wire/security/access_table.h"
@@ -53,7 +56,9 @@ grpc::Status AccessProcessor::Process(const InputMetadata& auth_metadata,
                                    : absl::string_view(entry->second.data(), entry->second.size());
   const absl::Status allowed = CheckCall(*context, path, job_);
   if (allowed.ok()) return grpc::Status::OK;
-  LOG_EVERY_T(WARNING, 1) << "refused a call: " << allowed.message();
+  if (const std::optional<std::string> note = refusals_.Admit(SteadyClock().Now())) {
+    LOG(WARNING) << "refused a call: " << allowed.message() << *note;
+  }
   return ToGrpcStatus(allowed);
 }
 

@@ -8,11 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "common/base/log_limiter.h"
+
 namespace pushpull {
 
 // Process returns UNAUTHENTICATED for a peer without an identity. It returns PERMISSION_DENIED,
 // with the identity in the message, for a peer of another job and for a role that may not call the
-// method according to the access table. Refused calls are logged. Thread-safe; never blocks.
+// method according to the access table. Refused calls are logged, within PeerLogLimiter.
+// Thread-safe; never blocks.
 class AccessProcessor final : public grpc::AuthMetadataProcessor {
  public:
   // job: the name of the job that this server belongs to.
@@ -25,6 +28,7 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
 
  private:
   const std::string job_;
+  PeerLogLimiter refusals_;
 };
 
 }  // namespace pushpull

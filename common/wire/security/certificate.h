@@ -38,7 +38,9 @@ class Certificate {
   // INVALID_ARGUMENT: the extended key usage does not include this side of a connection. Unlike in
   // X.509, a certificate without the extension is refused.
   absl::Status CheckUsage(TlsSide side) const;
-  // INVALID_ARGUMENT: `now` is outside of the validity period, which the message names.
+  // INVALID_ARGUMENT: `now` is outside of the validity period. The message names the end of the
+  // period that was missed, and not `now`, so that it stays the same until the certificate is
+  // replaced.
   absl::Status CheckDates(absl::Time now) const;
   // Whether the certificate is valid for `host`, a DNS name or a numeric address. Looks only at the
   // subject alternative names, not at the subject's common name.

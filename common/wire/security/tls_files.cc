@@ -6,6 +6,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 
+#include "common/base/clock.h"
+#include "common/base/monotonic_wait.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/wire/security/certificate.h"
@@ -23,6 +27,10 @@
 
 namespace pushpull {
 namespace {
+
+// Who copies a certificate and its key to a host needs no longer than this from one to the other.
+constexpr absl::Duration kReplacing = absl::Seconds(5);
+constexpr absl::Duration kNextCheck = absl::Milliseconds(200);
 
 absl::Status InFile(absl::string_view what, const std::string& path, const absl::Status& status) {
   if (status.ok()) return status;
@@ -117,6 +125,17 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& pat
   return Certificate::AllFromPem(pem);
 }
 
+// Returns whether a file was written, or renamed to its place, less than kReplacing ago. A time of
+// change in the future, by the clock of a file server, counts as now.
+bool AreBeingReplaced(const TlsFiles& files) {
+  for (const std::string* const path : {&files.ca, &files.cert, &files.key}) {
+    struct stat info {};
+    if (stat(path->c_str(), &info) != 0) continue;
+    if (absl::Now() - absl::TimeFromTimespec(info.st_ctim) < kReplacing) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time now) {
@@ -130,6 +149,15 @@ absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time n
   absl::StatusOr<OwnCertificate> own = CheckCertificate(*chain, *authorities, now);
   PP_RETURN_IF_ERROR(InFile("TLS certificate", files.cert, own.status()));
   return own;
+}
+
+absl::StatusOr<OwnCertificate> AwaitTlsFiles(const TlsFiles& files) {
+  const Deadline deadline(kReplacing);
+  for (;;) {
+    absl::StatusOr<OwnCertificate> own = CheckTlsFiles(files, absl::Now());
+    if (own.ok() || deadline.HasPassed() || !AreBeingReplaced(files)) return own;
+    SteadyClock().Sleep(kNextCheck);
+  }
 }
 
 }  // namespace pushpull

@@ -29,7 +29,14 @@ struct OwnCertificate {
 //     the certificate is not valid at `now`, is not signed by an authority in the CA file, has no
 //     identity, or has a key usage that does not fit its role (ps: server and client; others:
 //     client).
+// The message of a problem does not change with `now`.
 absl::StatusOr<OwnCertificate> CheckTlsFiles(const TlsFiles& files, absl::Time now);
+
+// Checks the files at the present time, for a process that starts. The files are replaced one after
+// the other, so they do not fit together for a moment. If they are wrong and one of them has
+// changed within the last 5 s, this function checks them again, for at most 5 s, before it returns
+// the error.
+absl::StatusOr<OwnCertificate> AwaitTlsFiles(const TlsFiles& files);
 
 }  // namespace pushpull
 

@@ -1,6 +1,7 @@
 // Tested by tests/common/wire/security/tls_files_test.cc.
 #include "common/wire/security/tls_files_monitor.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
@@ -10,9 +11,18 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(2);
 constexpr int kShares = 10;  // warns in the last tenth of the certificate's lifetime
+constexpr absl::Duration kRepeat = absl::Hours(24);
 
 std::string Date(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+// Returns what makes this process use another certificate.
+absl::string_view HowToReplace(const TlsFiles& files) {
+  return absl::StartsWith(files.cert, "/run/credentials/")
+             ? "replace the TLS files and restart this service (systemctl try-restart), because "
+               "systemd copies them only when it starts a service"
+             : "replace the TLS files";
 }
 
 }  // namespace
@@ -21,9 +31,10 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
                                           absl::Time now) {
   if (!found.ok()) {
     const std::string problem(found.status().message());
-    if (problem == problem_) return {};
+    if (problem == problem_ && now - warned_ < kRepeat) return {};
     problem_ = problem;
-    return {absl::StrCat("new connections will fail: ", problem), true};
+    warned_ = now;
+    return {absl::StrCat("new connections will fail: ", problem, "; ", HowToReplace(files_)), true};
   }
   const bool repaired = !problem_.empty();
   problem_.clear();
@@ -31,22 +42,22 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
     const bool same_identity = found->identity == known_.identity;
     const std::string before = PeerIdentityUri(known_.identity);
     known_ = *found;
-    told_of_expiry_ = false;
+    warned_ = absl::InfinitePast();
     return {absl::StrCat("TLS certificate replaced: ", PeerIdentityUri(found->identity),
                          same_identity ? "" : absl::StrCat(" (before: ", before, ")"),
                          ", valid until ", Date(found->not_after)),
             !same_identity};
   }
   const absl::Duration lifetime = known_.not_after - known_.not_before;
-  if (told_of_expiry_ || known_.not_after - now > lifetime / kShares) return {};
-  told_of_expiry_ = true;
-  return {absl::StrCat("the TLS certificate expires at ", Date(known_.not_after),
-                       ": replace its files"),
+  if (now - warned_ < kRepeat || known_.not_after - now > lifetime / kShares) return {};
+  warned_ = now;
+  return {absl::StrCat("TLS certificate ", files_.cert, " expires at ", Date(known_.not_after),
+                       ": ", HowToReplace(files_)),
           true};
 }
 
 TlsFilesMonitor::TlsFilesMonitor(const TlsFiles& files, const OwnCertificate& own)
-    : thread_([this, files, report = TlsFilesReport(own)]() mutable {
+    : thread_([this, files, report = TlsFilesReport(files, own)]() mutable {
         while (!stop_.WaitFor(kPeriod)) {
           const absl::Time now = absl::Now();
           const TlsFilesReport::Line line = report.Look(CheckTlsFiles(files, now), now);

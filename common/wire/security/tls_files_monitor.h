@@ -1,5 +1,6 @@
 // Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
-// they are wrong or do not fit together, and that the certificate expires soon.
+// they are wrong or do not fit together, and that the certificate expires soon. Each change is
+// logged once, and what somebody has to do something about again every day.
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 
@@ -17,19 +18,21 @@ namespace pushpull {
 // Decides what to log after each check of the files. Not thread-safe; has no thread and no clock.
 class TlsFilesReport {
  public:
-  explicit TlsFilesReport(const OwnCertificate& own) : known_(own) {}
+  TlsFilesReport(const TlsFiles& files, const OwnCertificate& own) : files_(files), known_(own) {}
 
   struct Line {
     std::string text;  // empty: nothing to log
     bool warning = false;
   };
-  // Reports changes since the previous call. found: the result of CheckTlsFiles at the time `now`.
+  // Reports changes since the previous call, and a problem or the coming expiry also when it was
+  // reported a day ago. found: the result of CheckTlsFiles at the time `now`.
   Line Look(const absl::StatusOr<OwnCertificate>& found, absl::Time now);
 
  private:
+  const TlsFiles files_;
   OwnCertificate known_;
   std::string problem_;  // message of the current error, already reported; empty: none
-  bool told_of_expiry_ = false;
+  absl::Time warned_ = absl::InfinitePast();  // when the present problem or expiry was reported
 };
 
 // Checks the files every few seconds on a background thread, which the destructor ends.

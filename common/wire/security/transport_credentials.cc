@@ -15,6 +15,8 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 
+#include "common/base/clock.h"
+#include "common/base/log_limiter.h"
 #include "common/base/status_macros.h"
 #include "common/wire/grpc/grpc_runtime.h"
 #include "common/wire/security/access_processor.h"
@@ -36,17 +38,21 @@ absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()
 class ConnectionVerifier final : public tls::ExternalCertificateVerifier {
  public:
   enum class Hosts { kChecked, kIgnored };
-  // peer: which side of the connection the checked peer is.
-  ConnectionVerifier(std::string job, TlsSide peer, Hosts hosts)
-      : job_(std::move(job)), peer_(peer), hosts_(hosts) {}
+  // peer: which side of the connection the checked peer is. refusals: limits the log messages of
+  // all verifiers of the process.
+  ConnectionVerifier(std::string job, TlsSide peer, Hosts hosts,
+                     std::shared_ptr<PeerLogLimiter> refusals)
+      : job_(std::move(job)), peer_(peer), hosts_(hosts), refusals_(std::move(refusals)) {}
   ~ConnectionVerifier() override = default;
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* sync_status) override {
     const absl::Status status = Check(View(request->peer_cert()), View(request->target_name()));
     if (!status.ok()) {
-      LOG_EVERY_T(WARNING, 1) << "refused a " << (peer_ == TlsSide::kServer ? "server" : "client")
-                              << "'s certificate: " << status.message();
+      if (const std::optional<std::string> note = refusals_->Admit(SteadyClock().Now())) {
+        LOG(WARNING) << "refused a " << (peer_ == TlsSide::kServer ? "server" : "client")
+                     << "'s certificate: " << status.message() << *note;
+      }
       *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(status.message()));
     }
     return true;
@@ -88,6 +94,7 @@ class ConnectionVerifier final : public tls::ExternalCertificateVerifier {
   const std::string job_;
   const TlsSide peer_;
   const Hosts hosts_;
+  const std::shared_ptr<PeerLogLimiter> refusals_;
 };
 
 class Plaintext final : public TransportCredentials {
@@ -140,12 +147,13 @@ class MutualTls final : public TransportCredentials {
     options->watch_identity_key_cert_pairs();
     // ConnectionVerifier checks the host instead.
     options->set_check_call_host(false);
-    options->set_certificate_verifier(
-        tls::ExternalCertificateVerifier::Create<ConnectionVerifier>(identity_->job, peer, hosts));
+    options->set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ConnectionVerifier>(
+        identity_->job, peer, hosts, refusals_));
   }
 
   const std::optional<PeerIdentity> identity_;
   const std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
+  const std::shared_ptr<PeerLogLimiter> refusals_ = std::make_shared<PeerLogLimiter>();
   const TlsFilesMonitor monitor_;
 };
 
@@ -156,7 +164,7 @@ absl::StatusOr<std::shared_ptr<const TransportCredentials>> TransportCredentials
   InitGrpcRuntime();
   if (!security.tls.has_value()) return std::make_shared<const Plaintext>();
   const TlsFiles& files = *security.tls;
-  PP_ASSIGN_OR_RETURN(const OwnCertificate own, CheckTlsFiles(files, absl::Now()));
+  PP_ASSIGN_OR_RETURN(const OwnCertificate own, AwaitTlsFiles(files));
   const PeerRole role = own.identity.role;
   if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
     return absl::InvalidArgumentError(

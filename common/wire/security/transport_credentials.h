@@ -33,8 +33,9 @@ class TransportCredentials {
  public:
   virtual ~TransportCredentials() = default;
 
-  // Never returns null. roles: the roles that the certificate may have; empty means any. Errors:
-  // those of CheckTlsFiles, and INVALID_ARGUMENT if the certificate has another role.
+  // Never returns null. roles: the roles that the certificate may have; empty means any. Blocks for
+  // at most 5 s, while files that do not fit together are being replaced. Errors: those of
+  // AwaitTlsFiles, and INVALID_ARGUMENT if the certificate has another role.
   static absl::StatusOr<std::shared_ptr<const TransportCredentials>> Create(
       const TransportSecurity& security, const std::vector<PeerRole>& roles);
 

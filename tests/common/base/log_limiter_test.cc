@@ -1,5 +1,9 @@
 #include "common/base/log_limiter.h"
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace pushpull {
@@ -30,6 +34,23 @@ TEST(LogLimiterTest, CountsSuppressedMessages) {
   EXPECT_TRUE(limiter.Allow(absl::Seconds(5)));
   EXPECT_EQ(limiter.TakeNote(), " (7 similar messages not logged)");
   EXPECT_EQ(limiter.TakeNote(), "");
+}
+
+TEST(PeerLogLimiterTest, AdmitsABurstOfFiveAndSaysHowManyItLeftOut) {
+  PeerLogLimiter limiter;
+  std::atomic<int> admitted{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < 25; ++j) admitted += limiter.Admit(absl::Seconds(100)).has_value();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(admitted, 5);
+  EXPECT_EQ(limiter.Admit(absl::Seconds(110)), " (95 similar messages not logged)");
+  EXPECT_EQ(limiter.Admit(absl::Seconds(119)), std::nullopt);
+  EXPECT_EQ(limiter.Admit(absl::Hours(1)), " (1 similar messages not logged)");
+  EXPECT_EQ(limiter.Admit(absl::Hours(1)), "");
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 // for. Each part also has its own test file.
 #include "ps_server/core/coordinator.h"
 
+#include <algorithm>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -38,6 +41,73 @@ TEST_F(CoordinatorTest, ReportsWhichClonesItWaitsFor) {
   }
   EXPECT_EQ(Heartbeat(0)->grants_size(), 1);
   EXPECT_THAT(Heartbeat(0)->waiting_for(), HasSubstr("never seen"));
+}
+
+class SlowStepsTest : public CoordinatorTest {
+ protected:
+  // All clones live on and nobody commits.
+  void Compute(absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(1)) {
+      now_ += std::min(duration, absl::Seconds(1));
+      for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Heartbeat(worker).ok());
+    }
+  }
+  std::string Late() {
+    const ps::StatusReply status = coordinator_->Status(now_);
+    EXPECT_EQ(status.waiting_for().empty(), status.late_clones().empty());
+    EXPECT_EQ(status.waiting_seconds() > 0, !status.late_clones().empty());
+    return absl::StrCat(absl::StrJoin(status.late_clones(), ","), " ", status.waiting_seconds());
+  }
+};
+
+TEST_F(SlowStepsTest, AStepOfTheUsualLengthWaitsForNobody) {
+  StartWithClones();
+  Compute(absl::Seconds(60));  // the clones start
+  RunStep(1);
+  for (uint64_t step = 2; step <= 6; ++step) {
+    Compute(absl::Seconds(step == 4 ? 100 : 3.5));  // one slow step changes nothing
+    if (step != 2 && step != 4) {
+      EXPECT_EQ(Late(), " 0") << step;
+    }
+    RunStep(step);
+  }
+  Compute(absl::Seconds(6.5));
+  EXPECT_EQ(Late(), " 0");
+  Compute(absl::Seconds(0.5));
+  EXPECT_EQ(Late(), "0,1,2 3.5") << "twice the usual time has passed";
+}
+
+TEST_F(SlowStepsTest, AStepWaitsForAStragglerTwoSecondsAfterAnotherCloneHasCommitted) {
+  StartWithClones();
+  RunStep(1);
+  for (uint64_t step = 2; step <= 4; ++step) {
+    Compute(absl::Seconds(30));
+    RunStep(step);
+  }
+  Compute(absl::Seconds(10));
+  EXPECT_TRUE(Commit(5, 1).ok());
+  Compute(absl::Seconds(1.5));
+  EXPECT_EQ(Late(), " 0");
+  EXPECT_TRUE(Commit(5, 2).ok());
+  Compute(absl::Seconds(0.5));
+  EXPECT_EQ(Late(), "0 2");
+}
+
+TEST_F(SlowStepsTest, ACloneThatComputesSeveralReplicasIsNotLateForItsOwnCommit) {
+  StartWithClones();
+  RunStep(1);
+  for (uint64_t step = 2; step <= 4; ++step) {
+    Compute(absl::Seconds(30));
+    RunStep(step);
+  }
+  EXPECT_TRUE(Evict(2).ok());
+  EXPECT_TRUE(Heartbeat(0).ok());
+  EXPECT_TRUE(Heartbeat(1).ok());
+  const uint32_t heir = coordinator_->Status(now_).clones(0).replicas_size() == 2 ? 0 : 1;
+  ps::CommitRequest own = CommitRequest(5, heir);
+  EXPECT_TRUE(Commit(own).at(0).reply.ok());
+  now_ += absl::Seconds(5);
+  EXPECT_EQ(Late(), absl::StrCat(1 - heir, " 5")) << "only the other clone is late";
 }
 
 // Answers the calls that the two shards hold: that of shard 0 well, that of shard 1 with an error.

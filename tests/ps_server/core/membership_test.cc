@@ -539,6 +539,26 @@ TEST_F(MembershipTest, ReportsThatNoCloneIsLeft) {
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("(evicted, and no other is there"));
 }
 
+TEST_F(MembershipTest, TheStatusOfALostCloneSaysNothingOfWhatItDoesNow) {
+  StartWithClones();
+  ps::HeartbeatRequest request;
+  request.set_run_id(kRun);
+  request.set_epoch(coordinator_->epoch());
+  request.set_session(registered_[0].session());
+  request.mutable_progress()->set_phase("compute");
+  request.mutable_progress()->set_images_per_second(60);
+  request.mutable_progress()->set_images(600);
+  Send(coordinator_event::Heartbeat{++call_, request});
+  EXPECT_EQ(coordinator_->Status(now_).clones(0).progress().phase(), "compute");
+  EXPECT_EQ(coordinator_->Status(now_).clones(0).progress().images_per_second(), 60);
+  Pass(options_.lease + absl::Seconds(1));
+  const ps::CloneStatus lost = coordinator_->Status(now_).clones(0);
+  EXPECT_FALSE(lost.alive());
+  EXPECT_EQ(lost.progress().phase(), "");
+  EXPECT_EQ(lost.progress().images_per_second(), 0);
+  EXPECT_EQ(lost.progress().images(), 600) << "a counter stays";
+}
+
 TEST_F(MembershipTest, AnEvictedAsynchronousClonesReplicaMovesToAnotherClone) {
   options_.sync = false;
   StartWithClones();

@@ -196,7 +196,7 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   EXPECT_EQ(status["run_id"], "abababababababababababababababab");
   EXPECT_EQ(status["waiting_for"], "clone 1 of 2 (compute)");
   EXPECT_EQ(status["waiting_seconds"], 7.5);
-  EXPECT_EQ(status["seconds_left"], 140.0);
+  EXPECT_TRUE(status["seconds_left"].is_null()) << "the job waits";
   EXPECT_TRUE(status["accuracy"].is_null());
   EXPECT_TRUE(status["staleness"].is_null());
   EXPECT_EQ(status["contributors"]["counts"], (json{5, 115, 0}));
@@ -216,6 +216,27 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   EXPECT_EQ(second["late"], true);
   EXPECT_TRUE(second["seconds_since_seen"].is_null());
   EXPECT_TRUE(second["phase_seconds"].is_null());
+}
+
+TEST_F(MonitoringServerTest, ACloneThatIsNotAliveHasNoRateAndNoPhase) {
+  Monitor watcher({.version = "1.2.3"}, MakeSources());
+  MonitoringSnapshot snapshot = watcher.Snapshot();
+  snapshot.status.clear_waiting_for();
+  ps::CloneStatus& clone = *snapshot.status.mutable_clones(0);
+  clone.mutable_progress()->set_phase("compute");
+  json status = json::parse(StatusJson(snapshot));
+  EXPECT_EQ(status["seconds_left"], 140.0);
+  EXPECT_EQ(status["clones"][0]["phase"], "compute");
+  EXPECT_EQ(status["clones"][0]["images_per_second"], 60.0);
+  constexpr char kRate[] = "\nps_worker_images_per_second{worker=\"0\"} 60\n";
+  EXPECT_TRUE(absl::StrContains(MetricsPage(snapshot), kRate));
+  clone.set_alive(false);
+  status = json::parse(StatusJson(snapshot));
+  EXPECT_EQ(status["clones"][0]["phase"], "");
+  EXPECT_TRUE(status["clones"][0]["images_per_second"].is_null());
+  for (const char* name : {"ps_worker_images_per_second{", "ps_worker_gpu_utilization_ratio{"}) {
+    EXPECT_FALSE(absl::StrContains(MetricsPage(snapshot), name)) << name;
+  }
 }
 
 TEST_F(MonitoringServerTest, OtherTasksReportOnlyTheirShard) {

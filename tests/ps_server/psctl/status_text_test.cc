@@ -60,11 +60,11 @@ TEST(StatusTextTest, ShowsTheJobAndATableOfItsClones) {
       "clone  state       replicas  samples  seen  phase    img/s  contributions  drops  peer\n"
       "0      alive       0         10       0.3s  compute  62     1186           0      host:7 "
       "clone 0\n"
-      "1      lost        1         11       20s   compute  62     1187           7      host:7 "
+      "1      lost        1         11       20s   -        -      1187           7      host:7 "
       "clone 1\n"
       "2      late        2         12       40s   compute  62     1188           14     host:7 "
       "clone 2\n"
-      "3      never seen  -         -        -     -        0      0              0      -\n"
+      "3      never seen  -         -        -     -        -      0              0      -\n"
       "contributors: 2 in 14, 3 in 1100, 4 to 6 in 80, 7 and more in 6 steps\n"
       "contributions dropped 14, void 0; pushes repeated 0; steps rolled back 0\n");
 }

@@ -116,6 +116,46 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_EQ(at.size(), 8);
 }
 
+TEST_F(TrainingMonitorTest, RatesFallWhenNoStepComes) {
+  TrainingMonitor monitor(job_.get(), &clock_);
+  coordinator_action::StepApplied step;
+  step.parts = {Part(0, 10, 1.0, 0.5)};
+  const auto apply = [&] {
+    ++step.step;
+    monitor.StepApplied(step);
+  };
+  for (int i = 0; i < 30; ++i) {
+    clock_.Advance(absl::Milliseconds(250));
+    apply();
+  }
+  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 4.0);
+  clock_.Advance(absl::Seconds(3.5));
+  // The window began 1.5 s before the last step, so six steps and the next one are in 5 s.
+  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 7.0 / 5.0);
+  EXPECT_DOUBLE_EQ(monitor.Figures().images_per_second, 70.0 / 5.0);
+  clock_.Advance(absl::Seconds(7));
+  EXPECT_EQ(monitor.Figures().steps_per_second, 0.0);
+  EXPECT_EQ(monitor.Figures().images_per_second, 0.0);
+}
+
+TEST_F(TrainingMonitorTest, RatesOfSlowStepsHoldUntilTheNextStepIsOverdue) {
+  TrainingMonitor monitor(job_.get(), &clock_);
+  coordinator_action::StepApplied step;
+  step.parts = {Part(0, 10, 1.0, 0.5)};
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(absl::Seconds(20));
+    ++step.step;
+    monitor.StepApplied(step);
+  }
+  clock_.Advance(absl::Seconds(20));
+  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 1.0 / 20);
+  EXPECT_DOUBLE_EQ(monitor.Figures().images_per_second, 10.0 / 20);
+  clock_.Advance(absl::Seconds(20));
+  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 1.0 / 40);
+  clock_.Advance(absl::Seconds(41));
+  EXPECT_EQ(monitor.Figures().steps_per_second, 0.0);
+}
+
 TEST_F(TrainingMonitorTest, ChoosesTheIntervalForShortAndLongRuns) {
   EXPECT_EQ(ScalarInterval(20), 1);
   EXPECT_EQ(ScalarInterval(20000), 10);

@@ -7,6 +7,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -181,6 +182,29 @@ TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
   }
   EXPECT_EQ(refused + let_in, static_cast<int>(ExpectedRoles().size() * kPeerRoles.size()));
   EXPECT_EQ(let_in, 4 * 4 + 7 + (1 + 2 + 1 + 1) + 3 + 5 + 8);
+}
+
+class Refusals final : public google::LogSink {
+ public:
+  Refusals() { google::AddLogSink(this); }
+  ~Refusals() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity, const char*, const char*, int, const google::LogMessageTime&,
+            const char* text, size_t size) override {
+    logged += absl::StrContains(absl::string_view(text, size), "refused a call: ");
+  }
+
+  std::atomic<int> logged{0};
+};
+
+TEST_F(AccessOverTlsTest, ACallerThatIsRefusedAgainAndAgainDoesNotFillTheLog) {
+  const Refusals refusals;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Call(PeerRole::kWorker, "/ps.ParameterServer/Drain").error_code(),
+              grpc::StatusCode::PERMISSION_DENIED);
+  }
+  // A burst of five, and one more for every ten seconds that a slow machine needs for the calls.
+  EXPECT_GE(refusals.logged, 5);
+  EXPECT_LE(refusals.logged, 8);
 }
 
 // Sets the worker_id that a request claims, in whichever field holds it. Returns false if it has

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,42 @@ TEST(TlsFilesTest, AcceptsTheFilesOfMakeCerts) {
   EXPECT_TRUE(CheckTlsFiles(admin, absl::Now()).ok());
   EXPECT_THAT(CheckTlsFiles(worker, absl::Now()).status().message(),
               AllOf(HasSubstr(worker.cert), HasSubstr("is not signed by an authority")));
+}
+
+TEST(TlsFilesTest, MakeCertsTakesTheLongestNameOfAJob) {
+  const TestCertificates certificates;
+  const std::string job(63, 'j');
+  const std::string folder = certificates.folder() + "/long";
+  certificates.MakeCerts(absl::StrCat("--out=", folder, " --job=", job, " --ps=host --admin"));
+  const auto own =
+      CheckTlsFiles({folder + "/ca.pem", folder + "/ps-0.pem", folder + "/ps-0.key"}, absl::Now());
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->identity, (PeerIdentity{job, PeerRole::kPs, {}}));
+}
+
+// A process starts while the certificate is new and the key still old.
+TEST(TlsFilesTest, AStartingProcessAwaitsTheEndOfAReplacement) {
+  const TestCertificates certificates;
+  const TlsFiles files = certificates.Of("worker-0");
+  const std::string old_key = TestCertificates::Read(files.key);
+  certificates.MakeCerts("--workers=1 --clones=2");
+  const std::string new_key = TestCertificates::Read(files.key);
+  TestCertificates::Write(files.key, old_key);
+  ASSERT_THAT(CheckTlsFiles(files, absl::Now()).status().message(),
+              HasSubstr("is not the key of the certificate"));
+  std::thread replaces([&] {
+    absl::SleepFor(absl::Milliseconds(300));
+    TestCertificates::Write(files.key, new_key);
+  });
+  TransportSecurity security;
+  security.tls = files;
+  const auto credentials = TransportCredentials::Create(security, {PeerRole::kWorker});
+  EXPECT_TRUE(credentials.ok()) << credentials.status();
+  replaces.join();
+  // Files that nobody replaces are refused.
+  TestCertificates::Write(files.key, old_key);
+  EXPECT_THAT(TransportCredentials::Create(security, {PeerRole::kWorker}).status().message(),
+              HasSubstr("is not the key of the certificate"));
 }
 
 TEST(TlsFilesTest, NamesEveryProblemWithItsFile) {
@@ -198,15 +235,18 @@ TEST(TlsFilesReportTest, ReportsEachChangeOnce) {
     return OwnCertificate{{"test", PeerRole::kPs, {}}, start, start + left, fingerprint};
   };
   const OwnCertificate first = certificate("a", absl::Hours(100));
-  TlsFilesReport report(first);
+  TlsFilesReport report({"/ca", "/certificate", "/k"}, first);
   EXPECT_EQ(report.Look(first, start).text, "");
   const absl::Status bad = absl::InvalidArgumentError("TLS key /k: is not the key");
   EXPECT_TRUE(report.Look(bad, start).warning);
   EXPECT_EQ(report.Look(bad, start).text, "");
+  EXPECT_EQ(report.Look(bad, start + absl::Hours(23)).text, "");
+  EXPECT_EQ(report.Look(bad, start + absl::Hours(25)).text,
+            "new connections will fail: TLS key /k: is not the key; replace the TLS files");
   EXPECT_THAT(report.Look(first, start).text, HasSubstr("replaced"));
   EXPECT_EQ(report.Look(first, start).text, "");
   const auto line = report.Look(first, start + absl::Hours(91));
-  EXPECT_THAT(line.text, HasSubstr("expires at"));
+  EXPECT_THAT(line.text, HasSubstr("TLS certificate /certificate expires at"));
   EXPECT_TRUE(line.warning);
   EXPECT_EQ(report.Look(first, start + absl::Hours(92)).text, "");
   const auto replaced = report.Look(certificate("b", absl::Hours(200)), start + absl::Hours(93));
@@ -215,6 +255,36 @@ TEST(TlsFilesReportTest, ReportsEachChangeOnce) {
   OwnCertificate stranger = certificate("c", absl::Hours(200));
   stranger.identity.job = "other";
   EXPECT_THAT(report.Look(stranger, start + absl::Hours(94)).text, HasSubstr("before: spiffe"));
+}
+
+TEST(TlsFilesReportTest, RepeatsADailyWarningOfTheExpiryAndThenOfTheExpiredCertificate) {
+  const TestCertificates certificates;
+  // The authority is valid from now on, so all times lie in the future.
+  const absl::Time end = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now())) + absl::Hours(99);
+  const TlsFiles files =
+      certificates.Issue("month", {.not_before = end - absl::Hours(30 * 24), .not_after = end});
+  const auto own = CheckTlsFiles(files, end - absl::Hours(1));
+  ASSERT_TRUE(own.ok()) << own.status();
+  TlsFilesReport report(files, *own);
+  int soon = 0;
+  int expired = 0;
+  const absl::Time start = end - absl::Hours(80) + absl::Minutes(30);
+  for (absl::Time now = start; now < end + absl::Hours(48); now += absl::Hours(1)) {
+    const std::string text = report.Look(CheckTlsFiles(files, now), now).text;
+    soon += absl::StrContains(text, " expires at ");
+    expired += absl::StrContains(text, " has expired at ");
+  }
+  EXPECT_EQ(soon, 3);     // at 71.5, 47.5 and 23.5 hours before the end
+  EXPECT_EQ(expired, 2);  // at 0.5 and 24.5 hours after it
+}
+
+TEST(TlsFilesReportTest, SaysThatSystemdCopiesTheFilesAtTheStart) {
+  const absl::Time start = absl::FromUnixSeconds(1'800'000'000);
+  const OwnCertificate own{{"test", PeerRole::kPs, {}}, start, start + absl::Hours(100), "a"};
+  const std::string folder = "/run/credentials/ps_server@0.service/";
+  TlsFilesReport report({folder + "ca.pem", folder + "tls.pem", folder + "tls.key"}, own);
+  EXPECT_THAT(report.Look(own, start + absl::Hours(95)).text,
+              AllOf(HasSubstr(folder + "tls.pem"), HasSubstr("systemctl try-restart")));
 }
 
 }  // namespace
