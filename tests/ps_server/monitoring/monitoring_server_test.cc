@@ -219,8 +219,8 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
 }
 
 TEST_F(MonitoringServerTest, ACloneThatIsNotAliveHasNoRateAndNoPhase) {
-  Monitor watcher({.version = "1.2.3"}, MakeSources());
-  MonitoringSnapshot snapshot = watcher.Snapshot();
+  Monitor monitor({.version = "1.2.3"}, MakeSources());
+  MonitoringSnapshot snapshot = monitor.Snapshot();
   snapshot.status.clear_waiting_for();
   ps::CloneStatus& clone = *snapshot.status.mutable_clones(0);
   clone.mutable_progress()->set_phase("compute");
@@ -228,13 +228,13 @@ TEST_F(MonitoringServerTest, ACloneThatIsNotAliveHasNoRateAndNoPhase) {
   EXPECT_EQ(status["seconds_left"], 140.0);
   EXPECT_EQ(status["clones"][0]["phase"], "compute");
   EXPECT_EQ(status["clones"][0]["images_per_second"], 60.0);
-  constexpr char kRate[] = "\nps_worker_images_per_second{worker=\"0\"} 60\n";
+  constexpr char kRate[] = "\nps_clone_images_per_second{clone=\"0\"} 60\n";
   EXPECT_TRUE(absl::StrContains(MetricsPage(snapshot), kRate));
   clone.set_alive(false);
   status = json::parse(StatusJson(snapshot));
   EXPECT_EQ(status["clones"][0]["phase"], "");
   EXPECT_TRUE(status["clones"][0]["images_per_second"].is_null());
-  for (const char* name : {"ps_worker_images_per_second{", "ps_worker_gpu_utilization_ratio{"}) {
+  for (const char* name : {"ps_clone_images_per_second{", "ps_clone_gpu_utilization_ratio{"}) {
     EXPECT_FALSE(absl::StrContains(MetricsPage(snapshot), name)) << name;
   }
 }
