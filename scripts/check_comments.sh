@@ -4,7 +4,7 @@
 # usage: scripts/check_comments.sh [ROOT]      exit code 1 and one line per violation: FILE:LINE: what is there
 set -uo pipefail
 root=${1:-$(dirname "$0")/..}
-cd "$root" || exit 64
+CDPATH='' cd "$root" || exit 64
 
 mapfile -t sources < <(find common kernels ps_server scripts tests worker -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)

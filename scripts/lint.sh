@@ -51,6 +51,7 @@ scripts/check_words.sh || fail "retired words, see above"
 scripts/check_comments.sh || fail "lists in comments that were reflowed, see above"
 shellcheck "${scripts[@]}" || fail "shellcheck, see above"
 # An exported CDPATH would lead `cd` into another folder of the same name.
+# shellcheck disable=SC2016  # the expression is not the shell's
 ! grep -nE '(^|[ (])cd "\$(\(dirname|root)' "${scripts[@]}" | grep -v "CDPATH='' cd" ||
   fail "write CDPATH='' before these commands"
 

@@ -19,9 +19,8 @@ int NumClasses(const config::DetectionModel& model);
 
 // Returns the network's variables after applying train_config, as the legacy trainer does:
 // - If add_regularization_loss is false, no variable has an L2 weight.
-// - If bias_grad_multiplier is not 0, it is the gradient_multiplier of the trainable variables
-// whose
-//   names contain `/biases`.
+// - If bias_grad_multiplier is not 0, it is the gradient_multiplier of the trainable variables that
+//   have `/biases` in their names.
 // - If update_trainable_variables is not empty, trainable variables that match none of its patterns
 //   are frozen.
 // - Trainable variables that match a pattern of freeze_variables are frozen.

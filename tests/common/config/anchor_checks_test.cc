@@ -3,11 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
+#include "common/config/validate_config.h"
+#include "tests/testkit/ssd_test_config.h"
+
 namespace pushpull {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Returns the problems of a generator with two layers and the fields of `text`.
 std::vector<ConfigProblem> AnchorProblems(const std::string& text) {
@@ -54,6 +60,17 @@ TEST(AnchorChecksTest, NamesTheFieldThatIsWrong) {
     ASSERT_EQ(problems.size(), 1u) << bad.text;
     EXPECT_EQ(problems[0].field, bad.field) << bad.text;
   }
+}
+
+TEST(AnchorChecksTest, AreAmongTheChecksOfAConfig) {
+  const config::TrainEvalPipelineConfig config =
+      MakeSsdTestConfig("ssd_mobilenet_v2",
+                        "num_classes: 10 anchor_generator { ssd_anchor_generator { "
+                        "height_stride: 16 width_stride: [16, 32, 64, 100, 150, 300] } }");
+  const ConfigReport report = ValidatePipelineConfig(config, {});
+  EXPECT_THAT(std::string(report.ToStatus("job.config").message()),
+              HasSubstr("ssd_anchor_generator.height_stride: expected one per layer (num_layers: "
+                        "6), got 1 numbers"));
 }
 
 }  // namespace

@@ -540,19 +540,6 @@ TEST(ValidateConfigTest, ListsAllProblemsOfADetector) {
   }
 }
 
-TEST(ValidateConfigTest, ChecksThePlacesOfAnchors) {
-  auto config = Good();
-  *config.mutable_model() =
-      MakeSsdTestConfig("ssd_mobilenet_v2",
-                        "num_classes: 10 anchor_generator { ssd_anchor_generator { "
-                        "height_stride: 16 width_stride: [16, 32, 64, 100, 150, 300] } }")
-          .model();
-  EXPECT_THAT(Problems(config),
-              AllOf(HasSubstr("has 1 problem:"),
-                    HasSubstr("ssd_anchor_generator.height_stride: expected one per layer "
-                              "(num_layers: 6), got 1 numbers")));
-}
-
 TEST(ValidateConfigTest, ChecksSsd) {
   const std::string problems = Problems(Good("model { ssd { num_classes: 3 } }"));
   EXPECT_THAT(problems, HasSubstr("model.ssd.feature_extractor.type: expected"));
