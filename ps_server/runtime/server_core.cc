@@ -166,6 +166,7 @@ absl::Status ServerCore::ChooseReplicas(CoordinatorOptions* options) const {
   options->num_replicas = options_.num_replicas;
   const std::optional<uint32_t> scaled = run_files_.scaled_replicas();
   std::string source = "--num_replicas";
+  std::string remedy = "lower --num_replicas";
   if (scaled.has_value() && !options->sync) {
     LOG(WARNING) << "psctl scale has set " << *scaled
                  << " replicas in this run, which has no effect in asynchronous mode";
@@ -173,15 +174,22 @@ absl::Status ServerCore::ChooseReplicas(CoordinatorOptions* options) const {
     LOG(INFO) << "psctl scale has set " << *scaled << " replicas in this run, which count now"
               << (options_.num_replicas == 0 ? "" : " instead of --num_replicas");
     source = JoinPath(options_.train_dir, "REPLICAS");
+    remedy = absl::StrCat("remove ", source);
     options->num_replicas = *scaled;
     options->scaled = true;
   }
   const uint64_t batch_size = options->limits.batch_size;
-  const uint64_t most = options->sync ? std::min<uint64_t>(batch_size, kMaxReplicas) : kMaxReplicas;
-  if (options->num_replicas <= most) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(source, " sets ", options->num_replicas, " replicas, expected at most ", most,
-                   options->sync ? absl::StrCat(": train_config.batch_size is ", batch_size) : ""));
+  const std::string sets = absl::StrCat(source, " sets ", options->num_replicas, " replicas");
+  if (options->num_replicas > kMaxReplicas) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(sets, ", but a job has at most ", kMaxReplicas, ": ", remedy));
+  }
+  if (options->sync && options->num_replicas > batch_size) {
+    return absl::FailedPreconditionError(absl::StrCat(sets, ", which cannot share a batch of ",
+                                                      batch_size, " samples: ", remedy,
+                                                      ", or raise train_config.batch_size"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ServerCore::OpenCoordinator() {

@@ -198,7 +198,7 @@ absl::Status PsSession::CheckContact() {
 
 absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
   CHECK(clients_.empty());
-  if (addresses.empty()) return absl::InvalidArgumentError("--ps names no address");
+  if (addresses.empty()) return absl::InvalidArgumentError("no address of a ps task is given");
   clients_.push_back(factory_(addresses[0]));
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
@@ -211,13 +211,13 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
   if (job_.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat(PeerName(0), " speaks protocol version ", job_.protocol_version(),
-                     ", this worker speaks ", kProtocolVersion, "; use binaries of one build"));
+                     ", this program speaks ", kProtocolVersion, "; use binaries of one build"));
   }
   const int tasks = static_cast<int>(job_.tasks());
   if (addresses.size() != 1 && static_cast<int>(addresses.size()) != tasks) {
-    return absl::InvalidArgumentError(absl::StrCat("--ps names ", addresses.size(),
-                                                   " tasks, but the job has ", tasks,
-                                                   "; name the first task or all of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(addresses.size(), " addresses of ps tasks are given, but the job has ", tasks,
+                     tasks == 1 ? " task" : " tasks", "; give the first address or all of them"));
   }
   if (job_.addresses_size() != tasks) {
     return absl::InternalError(absl::StrCat(PeerName(0), " announces ", tasks, " tasks and ",

@@ -18,6 +18,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/model/graph_def.h"
 #include "common/model/model_layout.h"
 #include "protos/event.pb.h"
@@ -388,6 +389,36 @@ TEST_F(RunFilesTest, FromCheckpointWithAnotherNumberOfReplicasChangesNothing) {
   }
   EXPECT_EQ(Contents(folder_.path()), before);
   ExpectResumesAt(reached);
+}
+
+TEST_F(RunFilesTest, TooManyReplicasNameTheLimitThatAppliesAndWhatToDo) {
+  const auto refusal = [this](const std::string& train_config, bool sync, uint32_t num_replicas) {
+    TestServerOptions options = options_;
+    options.train_config = train_config;
+    options.sync = sync;
+    options.num_replicas = num_replicas;
+    TestServer server(folder_, options);
+    const absl::Status started = server.Start();
+    EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+    return std::string(started.message());
+  };
+  constexpr char kTooMany[] =
+      "--num_replicas sets 300 replicas, but a job has at most 256: lower --num_replicas";
+  EXPECT_EQ(refusal("batch_size: 1000", true, 300), kTooMany);
+  EXPECT_EQ(refusal("batch_size: 10", false, 300), kTooMany);
+  EXPECT_EQ(refusal("batch_size: 10", true, 11),
+            "--num_replicas sets 11 replicas, which cannot share a batch of 10 samples: lower "
+            "--num_replicas, or raise train_config.batch_size");
+  {
+    const auto locked = TrainDir::Open(&files_, train_dir());
+    ASSERT_TRUE(locked.ok()) << locked.status();
+    ASSERT_TRUE((*locked)->WriteReplicas(12).ok());
+  }
+  const std::string file = train_dir() + "/REPLICAS";
+  EXPECT_EQ(
+      refusal("batch_size: 10", true, 0),
+      absl::StrCat(file, " sets 12 replicas, which cannot share a batch of 10 samples: remove ",
+                   file, ", or raise train_config.batch_size"));
 }
 
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {

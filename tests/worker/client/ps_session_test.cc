@@ -281,6 +281,15 @@ TEST(PsSessionConnectTest, TasksThatListenOnAllAddressesHaveTheHostOfTaskZero) {
   EXPECT_EQ(*ConnectTo({"ps0:2222"}, "ps1:2222"), (Addresses{"ps0:2222", "ps1:2222"}));
 }
 
+// Programs in other languages connect too, so the messages speak neither of flags nor of a worker.
+TEST(PsSessionConnectTest, TheNumberOfAddressesIsOneOrThatOfTheTasks) {
+  EXPECT_EQ(ConnectTo({}, "ps1:9").status(),
+            absl::InvalidArgumentError("no address of a ps task is given"));
+  EXPECT_EQ(ConnectTo({"ps0:1", "ps1:2", "ps2:3"}, "ps1:9").status(),
+            absl::InvalidArgumentError("3 addresses of ps tasks are given, but the job has 2 "
+                                       "tasks; give the first address or all of them"));
+}
+
 TEST(PsSessionConnectTest, PlaintextGoesToNoOtherMachineThatTaskZeroAnnounces) {
   const absl::Status refused =
       ConnectTo({"127.0.0.1:2222"}, "192.0.2.1:2223", TransportSecurity()).status();
