@@ -149,11 +149,12 @@ absl::Status Coordinator::CheckCommit(const ps::CommitRequest& request) const {
 }
 
 void Coordinator::On(const coordinator_event::Commit& event) {
-  if (const absl::Status status = CheckCommit(event.request); !status.ok()) {
+  absl::Status status = CheckCommit(event.request);
+  if (status.ok()) status = members_.Renew(event.request.key().worker_id());
+  if (!status.ok()) {
     actions_.push_back(coordinator_action::ReplyCommit{event.call, status});
     return;
   }
-  members_.Renew(event.request.key().worker_id());
   Obey(steps_.Commit(event.call, event.request));
   DecideIfReady();
 }

@@ -280,6 +280,15 @@ void Membership::WarnOfOtherRounding(uint32_t worker) {
   }
 }
 
+absl::Status Membership::NotRegistered(uint32_t worker) const {
+  return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, job_.epoch, job_.version,
+                       absl::StrFormat("clone %d is not registered", worker));
+}
+
+absl::Status Membership::Renew(uint32_t worker) {
+  return table_.Renew(worker, job_.now) ? absl::OkStatus() : NotRegistered(worker);
+}
+
 absl::Status Membership::Heartbeat(const ps::HeartbeatRequest& request) {
   const uint32_t worker = request.worker_id();
   PP_RETURN_IF_ERROR(CheckNotEvicted(worker));
@@ -287,10 +296,8 @@ absl::Status Membership::Heartbeat(const ps::HeartbeatRequest& request) {
   const bool somebody_else =
       clone != nullptr &&
       (clone->session != request.session() || clone->process_number != request.process_number());
-  if (somebody_else || !table_.Renew(worker, job_.now)) {
-    return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, job_.epoch, job_.version,
-                         absl::StrFormat("clone %d is not registered", worker));
-  }
+  if (somebody_else) return NotRegistered(worker);
+  PP_RETURN_IF_ERROR(Renew(worker));
   table_.clone(worker).progress = request.progress();
   return absl::OkStatus();
 }

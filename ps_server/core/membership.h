@@ -84,7 +84,10 @@ class Membership {
   // Renews the lease and stores the progress. Returns EVICTED, or EPOCH_CHANGED if the process has
   // not registered in this epoch or is not the newest of its clone.
   absl::Status Heartbeat(const ps::HeartbeatRequest& request);
-  void Renew(uint32_t worker) { table_.Renew(worker, job_.now); }
+  // Renews the lease of a clone that commits. Returns EPOCH_CHANGED if it has not registered in
+  // this epoch, or has to register again because another clone brought other training images
+  // meanwhile.
+  absl::Status Renew(uint32_t worker);
 
   // Returns NOT_FOUND for a clone that the job does not know, INVALID_ARGUMENT for a long reason.
   absl::Status CheckEvict(const ps::EvictRequest& request) const;
@@ -116,6 +119,7 @@ class Membership {
   void AddTo(ps::StatusReply* status, const std::vector<uint32_t>& late, absl::Duration now) const;
 
  private:
+  absl::Status NotRegistered(uint32_t worker) const;
   // External model: the clone's variables have the attributes with which they were declared.
   absl::Status CheckDeclared(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who) const;

@@ -22,6 +22,7 @@ void Steps::BeginEpoch() {
   restored_version_ = job_.version;
   last_included_.clear();
   lagging_.clear();
+  times_ = {};
 }
 
 uint32_t Steps::RestorePositions(const std::string& marks, uint64_t version) {

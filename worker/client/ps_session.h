@@ -126,6 +126,7 @@ class PsSession {
                                 absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
 
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
+
   // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
   // until the peer deadline has passed. Returns the last error once a heartbeat has said that
   // training is over. `shard` returns the ps task at which the last call failed, for messages.
@@ -137,6 +138,7 @@ class PsSession {
   // Tells the session that the server has applied `version`; for answers that the caller got
   // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
+
   // Forgets that pulls have failed. For a caller that does not repeat them.
   void ForgetPulls();
   // For callers that repeat Pull themselves. Never blocks.

@@ -111,7 +111,7 @@ TEST_F(CoordinatorEpochsTest, ARefusedCloneDoesNotDecideTheNumber) {
   EXPECT_EQ(RegisterWith(0, kImages)->num_steps(), 3u);
 }
 
-TEST_F(CoordinatorEpochsTest, RunsWithoutEpochsCompareTheNumbersOfLiveClonesOnly) {
+TEST_F(CoordinatorEpochsTest, WithoutEpochsTheNumberOfLiveClonesCountsAndNotTheCheckpoints) {
   options_.limits = {.num_steps = 5, .batch_size = 10};
   StartOn({{5, 2}, false, kImages});
   EXPECT_EQ(RegisterWith(0, 0)->num_steps(), 5u);

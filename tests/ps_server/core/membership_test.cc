@@ -139,6 +139,7 @@ TEST_F(MembershipPartTest, OtherDataMayBeginWhenNobodyTrainsAnyMore) {
   heartbeat.set_session(1);
   EXPECT_EQ(KindOf(members_.Heartbeat(heartbeat)), ps::ErrorDetail::EPOCH_CHANGED)
       << "the clone with the old data is back: it must register, and is refused";
+  EXPECT_EQ(KindOf(members_.Renew(0)), ps::ErrorDetail::EPOCH_CHANGED) << "when it commits, too";
   RegisterWithImages(0, 1200);
   EXPECT_TRUE(members_.Heartbeat(heartbeat).ok());
 

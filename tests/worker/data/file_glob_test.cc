@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/worker/data/data_test_util.h"
+#include "tests/testkit/data/data_test_util.h"
 
 namespace pushpull {
 namespace {
