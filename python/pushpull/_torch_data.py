@@ -102,43 +102,22 @@ class Shares(torch.utils.data.Dataset[Collated]):
         return self._collated(examples)
 
     def _collated(self, examples: list[Any]) -> Collated:
+        # The collate function may work in place, so the example that it may be tried on is copied before.
+        asks = len(examples) == 2 and self._makes_pairs is None
+        one = copy.deepcopy(examples[:1]) if asks else []
         data = self._collate(examples)
         is_pair = _is_pair(data)
         if is_pair and len(examples) == 2:
             # Two values for two examples may be (x, y) or one value for each. What the function makes of one example
-            # tells them apart. It gets a copy, because it may work in place.
+            # tells them apart.
             if self._makes_pairs is None:
-                self._makes_pairs = _is_pair(self._collate(copy.deepcopy(examples[:1])))
+                self._makes_pairs = _is_pair(self._collate(one))
             is_pair = self._makes_pairs
         return Collated(data, is_pair)
 
 
 def _unchanged(batch: Any) -> Any:
     return batch
-
-
-def _versions(data: Any) -> Optional[list[int]]:
-    """Returns the version counters of all tensors in a batch, which rise when a tensor is changed in place.
-
-    None: the batch has parts that can be changed without a trace, such as arrays of numpy.
-    """
-    if isinstance(data, torch.Tensor):
-        return [data._version]
-    if data is None or isinstance(data, (bool, int, float, str, bytes)):
-        return []
-    if type(data) is dict:
-        parts = list(data.values())
-    elif isinstance(data, (tuple, list)):
-        parts = list(data)
-    else:
-        return None
-    versions: list[int] = []
-    for part in parts:
-        found = _versions(part)
-        if found is None:
-            return None
-        versions += found
-    return versions
 
 
 class Loader:
@@ -154,9 +133,7 @@ class Loader:
         self._iterator: Optional[Iterator[Any]] = None
         self._ahead: collections.deque[Key] = collections.deque()  # loaded or being loaded, in order
         self._misses = 0
-        # The batch that was handed out last, while workers load ahead, and the version counters that it had then. A
-        # batch whose push was refused is asked for again, with the same key.
-        self._last: Optional[tuple[Key, Collated, Optional[list[int]]]] = None
+        self._last: Optional[Key] = None  # of the batch that was handed out last, while workers load ahead
 
     def _keys(self, key: Key, ahead: collections.deque[Key]) -> Iterator[Share]:
         while True:
@@ -180,13 +157,12 @@ class Loader:
         share = Share(key.position, key.replica, indices)
         if self._num_workers == 0:
             return self._load_here(share), indices
-        if self._last is not None and self._last[0] == key:
-            # What is loaded ahead stays. A batch that the program has changed is loaded anew.
-            _, data, versions = self._last
-            is_as_it_was = versions is not None and _versions(data.data) == versions
-            return data if is_as_it_was else self._load_here(share), indices
+        if key == self._last:
+            # A batch whose push was refused is asked for again. The program may have changed what it got, so it is
+            # loaded anew, and what is loaded ahead stays.
+            return self._load_here(share), indices
         data = self._load_ahead(key, share)
-        self._last = key, data, _versions(data.data)
+        self._last = key
         return data, indices
 
     def _load_here(self, share: Share) -> Collated:

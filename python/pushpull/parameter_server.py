@@ -347,6 +347,8 @@ class ParameterServer:
         # An exception such as KeyboardInterrupt may have ended the call before this one after it had taken a batch.
         while self._returned or batch.over or not batch.gradient:
             handle = self._handle()
+            # Whatever ends this call early, the next one must not take the last batch for a new one.
+            batch.gradient, batch.over = None, 0
             self._returned = False
             code = self._library.pushpull_clone_next(handle, POLL_MILLISECONDS, ctypes.byref(batch))
             if code == _library.OK:

@@ -118,10 +118,25 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual(declared, {2222, int(flags["health_port"]), int(flags["metrics_port"])}, where)
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 self.assertEqual(container[probe]["grpc"]["port"], int(flags["health_port"]), where)
-            # Readiness depends on the other tasks; liveness must not.
+            # Liveness must not depend on the other tasks.
             self.assertNotIn("service", container["livenessProbe"]["grpc"], where)
-            self.assertEqual(container["readinessProbe"]["grpc"]["service"], "ps.ParameterServer", where)
             self.assertEqual(allowed, {2222, int(flags["metrics_port"])}, where)
+
+    def test_readiness(self):
+        """A task needs the names of the other tasks to restore its variables. So its pod may wait with being ready until
+        they are restored only where a Service names pods that are not ready; those of TFJob's operator do not."""
+        for name, documents in self.files.items():
+            published = [document["spec"]["selector"] for document in documents if document["kind"] == "Service"
+                         and document["spec"].get("publishNotReadyAddresses") is True]
+            for document in documents:
+                for where, template in kubernetes_schema.pod_templates(document):
+                    container = template["spec"]["containers"][0]
+                    if container["command"][0] != "ps_server":
+                        continue
+                    labels = template["metadata"]["labels"]
+                    has_name = any(selector.items() <= labels.items() for selector in published)
+                    self.assertEqual(container["readinessProbe"]["grpc"].get("service", ""),
+                                     "ps.ParameterServer" if has_name else "", f"{name}: {where}")
 
     def test_selectors_match_pods(self):
         common = self.files["common.yaml"]

@@ -70,6 +70,14 @@ class Pairs(unittest.TestCase):
         expected = torch.stack([value for value, _ in self.collated(lambda examples: examples, 2).data]) + 10
         self.assertTrue(torch.equal(self.collated(collate, 2).x, expected))
 
+    def test_a_collate_function_may_take_examples_apart(self):
+        def collate(examples):
+            labels = [example.pop("label") for example in examples]
+            return torch.stack([example["x"] for example in examples]), torch.tensor(labels)
+
+        shares = Shares([{"x": torch.ones(2), "label": i} for i in range(2)], collate, JOB, True)
+        self.assertTrue(shares[Share(0, 0, [0, 1])].is_pair)
+
 
 class CountingLoader(Loader):
     """Counts how often worker processes were started and batches were loaded in this process."""
@@ -96,7 +104,7 @@ class Repeated(unittest.TestCase):
         for position in range(4):
             first, again = [loader.load(Key(position, 0))[0] for _ in range(2)]
             self.assertTrue(torch.equal(first.data[0], again.data[0]))
-        self.assertEqual((loader.starts, loader.loaded_here), (1, 0))
+        self.assertEqual((loader.starts, loader.loaded_here), (1, 4))
 
     def test_a_batch_that_the_program_has_changed_is_loaded_anew(self):
         def arrays(examples):
