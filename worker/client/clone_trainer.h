@@ -61,8 +61,8 @@ struct CloneTrainerOptions {
   // May be null. Called from the thread of Run each time the server has registered the clone.
   std::function<void()> on_registered = nullptr;
   // Also pulls the weights of the last step before Run returns. The source gets them by
-  // GradientSource::NoteWeights. A server whose job is done waits for that as long as its lease, and
-  // ps tasks in other processes half as long. If the clone computes for longer, a warning says so.
+  // GradientSource::NoteWeights. A server whose job is done waits for that as long as its lease,
+  // and ps tasks in other processes half as long. If the clone takes longer, a warning says so.
   bool pull_last_weights = false;
 };
 

@@ -54,8 +54,7 @@ class PsSession {
     uint64_t jitter_seed = 1;                         // for the pauses between attempts
     CloneIdentity identity = {};                      // session 0: a random one is drawn
     ps::Arithmetic arithmetic = {};                   // of the gradients; see set_arithmetic
-    // How the server sends the weights. Other encodings than float32 round them, except for
-    // ExactElements; the server's weights stay as they are.
+    // How the server sends the weights. Others than float32 round all but the ExactElements.
     const GradientCodec* weight_codec = &Float32Codec();
     // What the clients may be used for; nullopt: nothing leaves this process.
     std::optional<TransportSecurity> security = {};
@@ -138,7 +137,6 @@ class PsSession {
   // Tells the session that the server has applied `version`; for answers that the caller got
   // without the session, such as those to pushes.
   void NoteVersion(uint64_t version);
-
   // Forgets that pulls have failed. For a caller that does not repeat them.
   void ForgetPulls();
   // For callers that repeat Pull themselves. Never blocks.
