@@ -1,5 +1,6 @@
 #include "ps_server/core/scaling.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,21 @@ class ScalingTest : public CoordinatorTest {
   void Beat(const std::vector<uint32_t>& workers) {
     for (const uint32_t worker : workers) EXPECT_TRUE(Heartbeat(worker).ok());
   }
+  // Returns the clone that holds the replica.
+  uint32_t OwnerOf(uint32_t replica) {
+    for (const ps::CloneStatus& clone : coordinator_->Status(now_).clones()) {
+      if (std::count(clone.replicas().begin(), clone.replicas().end(), replica) > 0) {
+        return clone.worker_id();
+      }
+    }
+    ADD_FAILURE() << "nobody holds replica " << replica;
+    return 0;
+  }
   void CommitAll(uint64_t step, uint32_t replicas) {
     for (uint32_t replica = 0; replica < replicas; ++replica) {
-      const auto reply = Commit(CommitRequest(step, replica, grants_[replica].samples()));
+      ps::CommitRequest request = CommitRequest(step, replica, grants_[replica].samples());
+      request.mutable_key()->set_worker_id(OwnerOf(replica));
+      const auto reply = Commit(request);
       ASSERT_TRUE(reply.at(0).reply.ok()) << replica << ": " << reply.at(0).reply.status();
     }
   }
