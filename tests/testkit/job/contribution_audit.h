@@ -20,19 +20,23 @@
 
 #include "common/model/sharding.h"
 #include "common/wire/ps_handler.h"
+#include "worker/client/exact_elements.h"
 
 namespace pushpull {
 
 // Thread-safe. At any time, at most one clone may have a worker id.
 class ContributionAudit {
  public:
-  ContributionAudit(const Sharding& sharding, bool sync) : sharding_(sharding), sync_(sync) {}
+  // exact: the elements that no encoding rounds.
+  ContributionAudit(const Sharding& sharding, bool sync, ExactElements exact)
+      : sharding_(sharding), sync_(sync), exact_(std::move(exact)) {}
 
   // Call when a server answers a pull, whose weights are sent in `encoding`.
   void NotePull(const PullSnapshot& snapshot, ps::GradientEncoding encoding);
   // Call when a chunk arrives at a server. The chunk's key has to name the weights of the clone's
   // last NoteCompute, and its bytes have to be those of the expected gradient. What is sent with
-  // error feedback depends on all gradients before, so there only the key is checked.
+  // error feedback depends on all gradients before, so there only the key is checked, as with a
+  // float32 chunk that has exact elements beside rounded ones.
   void NoteChunk(const ps::PushChunk& header, const Payload& payload);
   // Call when the coordinator has answered a commit.
   void NoteOutcome(const ps::PushKey& key, ps::PushReply::Outcome outcome);
@@ -77,6 +81,7 @@ class ContributionAudit {
 
   const Sharding sharding_;
   const bool sync_;
+  const ExactElements exact_;
   mutable absl::Mutex mutex_;
   std::map<int, Versions> served_ ABSL_GUARDED_BY(mutex_);         // by shard
   std::map<uint32_t, Computed> computed_ ABSL_GUARDED_BY(mutex_);  // by worker id

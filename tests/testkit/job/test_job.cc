@@ -64,7 +64,8 @@ TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
         options_.layout != nullptr ? *options_.layout : MakeToyLayout(options_.large_elements);
     job_->sharding = Sharding(job_->layout.total_elements(), options_.tasks);
   }
-  audit_ = std::make_unique<ContributionAudit>(job_->sharding, options_.sync);
+  audit_ = std::make_unique<ContributionAudit>(job_->sharding, options_.sync,
+                                               ExactElementsOf(job_->layout));
   for (int task = 0; task < options_.tasks; ++task) {
     relays_.push_back(std::make_unique<RelayHandler>(audit_.get()));
   }
