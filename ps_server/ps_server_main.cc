@@ -271,10 +271,15 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring() {
     options.host = host;
   }
   options.port = absl::GetFlag(FLAGS_metrics_port);
-  PP_ASSIGN_OR_RETURN(std::unique_ptr<MonitoringServer> monitoring,
-                      MonitoringServer::Start(options));
-  LOG(INFO) << "status page at http://" << options.host << ":" << monitoring->port() << "/";
-  return monitoring;
+  return MonitoringServer::Start(options);
+}
+
+void ShowMonitoring(const Server& server, MonitoringServer* monitoring) {
+  monitoring->Show(server.MakeMonitoringIdentity(std::string(BuildVersion())),
+                   server.MakeMonitoringSources());
+  const std::string host = absl::GetFlag(FLAGS_metrics_host);
+  LOG(INFO) << "status page at http://" << (host.empty() ? HttpServerOptions().host : host) << ":"
+            << monitoring->port() << "/";
 }
 
 // How often Serve looks for a signal and shows the progress.
@@ -399,10 +404,7 @@ absl::Status RunServer(bool check_config) {
   absl::Cleanup hide_monitoring = [&monitoring] {
     if (monitoring != nullptr) monitoring->Hide();  // before the server goes
   };
-  if (monitoring != nullptr) {
-    monitoring->Show(server->MakeMonitoringIdentity(std::string(BuildVersion())),
-                     server->MakeMonitoringSources());
-  }
+  if (monitoring != nullptr) ShowMonitoring(*server, monitoring.get());
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   const absl::Status end = Serve(server.get(), *signal, &clock);

@@ -72,9 +72,11 @@ class Detection(EndToEndTest):
         (self.folder / "data").mkdir()
         (self.folder / "data" / "shapes.pbtxt").write_text('item { id: 1 name: "one" } item { id: 3 name: "three" }\n')
         names = {1: "one", 2: "2", 3: "three"}
-        for flags, expected in ((["--data_dir=" + str(self.folder)], names), ([], {i: str(i) for i in names}),
-                                ([f"--label_map={self.folder}/data/shapes.pbtxt"], names)):
-            detect = self.start("names.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", "--min_score=0",
+        for log, flags, expected in (
+                ("data_dir.log", [f"--data_dir={self.folder}"], names),
+                ("no_names.log", [], {i: str(i) for i in names}),
+                ("label_map.log", [f"--label_map={self.folder}/data/shapes.pbtxt"], names)):
+            detect = self.start(log, "detect", f"--checkpoint_dir={self.folder / 'run'}", "--min_score=0",
                                 f"--output_dir={self.folder / 'named'}", *flags, str(self.folder / "grey.pgm"),
                                 stdout=subprocess.PIPE)
             out, _ = detect.popen.communicate(timeout=60)
