@@ -55,7 +55,8 @@ class ScalingTest : public CoordinatorTest {
   }
   // Returns the clone that holds the replica.
   uint32_t OwnerOf(uint32_t replica) {
-    for (const ps::CloneStatus& clone : coordinator_->Status(now_).clones()) {
+    const ps::StatusReply status = coordinator_->Status(now_);
+    for (const ps::CloneStatus& clone : status.clones()) {
       if (std::count(clone.replicas().begin(), clone.replicas().end(), replica) > 0) {
         return clone.worker_id();
       }
