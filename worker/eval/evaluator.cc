@@ -191,9 +191,12 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
   if (events_ != nullptr) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<EventWriter>> events =
       EventWriter::Create(context_.files, options_.eval_dir);
-  if (!events.ok() && options_.records_best) return events.status();
-  if (events.ok()) events_ = *std::move(events);
-  LOG_IF(WARNING, !events.ok()) << "no event file is written: " << events.status().message();
+  if (events.ok()) {
+    events_ = *std::move(events);
+    return absl::OkStatus();
+  }
+  if (options_.records_best) return events.status();
+  LOG(WARNING) << "no event file is written: " << events.status().message();
   return absl::OkStatus();
 }
 
