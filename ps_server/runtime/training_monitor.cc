@@ -112,8 +112,8 @@ void TrainingMonitor::LowerRates(TrainingFigures* figures) const {
   // The next step may be applied at once, so it counts for the window.
   double possible =
       static_cast<double>(window_steps_ + 1) / absl::ToDoubleSeconds(now - window_start_);
-  if (now - last_step_ > std::max(kSilence, kSilentSteps * absl::Seconds(1 / before)))
-    possible = 0.0;
+  const absl::Duration silence = std::max(kSilence, kSilentSteps * absl::Seconds(1 / before));
+  if (now - last_step_ > silence) possible = 0.0;
   if (possible >= before) return;
   figures->steps_per_second = possible;
   figures->images_per_second *= possible / before;

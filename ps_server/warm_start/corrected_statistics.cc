@@ -58,8 +58,7 @@ absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
         "batch_norm.bias_corrected_moving_statistics: after %d updates this statistic still holds "
         "%.1f%% of its initial value, which a frozen batch norm does not remove. Train on without "
         "freezing it, or begin a new train_dir: exporter --output=FILE.safetensors writes "
-        "corrected "
-        "statistics for train_config.fine_tune_checkpoint",
+        "corrected statistics for train_config.fine_tune_checkpoint",
         name, checkpoint.path(), checkpoint.manifest().updates, 100.0 * found->second.left));
   }
   return absl::OkStatus();

@@ -28,7 +28,7 @@
 namespace pushpull {
 namespace {
 
-// Who copies a certificate and its key to a host needs no longer than this from one to the other.
+// A certificate and its key are copied to a host within this time of each other.
 constexpr absl::Duration kReplacing = absl::Seconds(5);
 constexpr absl::Duration kNextCheck = absl::Milliseconds(200);
 
