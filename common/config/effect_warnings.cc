@@ -4,11 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/message.h"
 
 #include "common/config/frozen_batch_norms.h"
 #include "common/config/model_types.h"
-#include "common/config/set_values.h"
 
 namespace pushpull {
 namespace {
@@ -94,30 +92,6 @@ void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
                    follows_config ? ": use batch_norm { train: false } in conv_hyperparams" : ""));
 }
 
-// Whether a batch norm in the message has bias_corrected_moving_statistics.
-bool CorrectsStatistics(const google::protobuf::Message& message) {
-  bool corrects = false;
-  ForEachSetValue(
-      message, [](const auto&...) { return true; },
-      [&](const SetValue& value) {
-        const auto* const norm = dynamic_cast<const config::BatchNorm*>(&value.message);
-        corrects |= norm != nullptr && norm->bias_corrected_moving_statistics();
-      });
-  return corrects;
-}
-
-// In asynchronous mode a clone's statistics replace those of the server, so that a round of one
-// clone takes the place of that of another.
-void WarnAboutCorrectedStatistics(const config::TrainEvalPipelineConfig& config, bool sync,
-                                  std::vector<std::string>* warnings) {
-  if (sync || config.train_config().local_steps() <= 1 || !CorrectsStatistics(config.model())) {
-    return;
-  }
-  warnings->push_back(
-      "batch_norm.bias_corrected_moving_statistics counts more updates than there were, with "
-      "train_config.local_steps in asynchronous mode: leave it out");
-}
-
 // TensorFlow has two meanings of this field.
 void WarnAboutClipping(const config::TrainConfig& train, std::vector<std::string>* warnings) {
   if (!(train.gradient_clipping_by_norm() > 0)) return;
@@ -134,7 +108,6 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   EffectWarnings effects(warnings);
   WarnAboutTheMode(config.train_config(), sync, &effects);
   WarnAboutTheWarmStart(config, &effects);
-  WarnAboutCorrectedStatistics(config, sync, warnings);
   WarnAboutClipping(config.train_config(), warnings);
   if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
   if (config.model().has_ssd()) WarnAboutFreezing(config.model().ssd(), &effects);

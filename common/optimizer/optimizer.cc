@@ -1,6 +1,7 @@
 #include "common/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -32,13 +33,14 @@ config::LearningRate LearningRateOf(const config::TrainConfig& config) {
 
 bool HasLocalSteps(const config::TrainConfig& config) { return config.local_steps() > 1; }
 
-VariableLayout LayoutOfDifferences(const VariableLayout& layout) {
+VariableLayout LayoutOfLocalSteps(const VariableLayout& layout, uint32_t local_steps) {
   std::vector<VariableSpec> variables = layout.variables();
   for (VariableSpec& variable : variables) {
     variable.l2_weight = 0.0f;
     variable.gradient_multiplier = 1.0f;
     variable.learning_rate_multiplier = 1.0f;
-    variable.moving_average_decay = 0.0f;
+    variable.moving_average_decay =
+        static_cast<float>(std::pow(double{variable.moving_average_decay}, local_steps));
   }
   return *VariableLayout::Create(std::move(variables));
 }

@@ -63,10 +63,11 @@ struct OptimizerSpec {
 // Returns whether a step is a round of several mini-batches.
 bool HasLocalSteps(const config::TrainConfig& config);
 
-// Returns the layout with which the server applies the differences of local steps. L2 weights and
-// multipliers have taken part in them already, so the former are 0 here and the latter 1; and a
-// moving statistic becomes the mean of the clones' values (moving_average_decay is 0).
-VariableLayout LayoutOfDifferences(const VariableLayout& layout);
+// Returns the layout with which the server applies the contributions of local steps
+// (worker/client/local_steps_source.h). L2 weights and multipliers have taken part in the
+// differences of the weights already, so the former are 0 here and the latter 1. A moving statistic
+// moves once for all mini-batches of the round, so its decay is moving_average_decay^local_steps.
+VariableLayout LayoutOfLocalSteps(const VariableLayout& layout, uint32_t local_steps);
 
 // "ExponentialMovingAverage"
 extern const char kEmaName[];

@@ -6,7 +6,7 @@
 
 namespace pushpull {
 
-inline constexpr uint32_t kProtocolVersion = 9;
+inline constexpr uint32_t kProtocolVersion = 10;
 
 }  // namespace pushpull
 

@@ -74,9 +74,9 @@ void CoordinatorRuntime::Post(const CoordinatorEvent& event) {
 void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
                                   PsHandler::Done<ps::RegisterReply> done) {
   if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
-  auto tell = [this, worker = request.worker_id(),
+  auto tell = [this, worker = request.worker_id(), still_pulls = request.wants_last_weights(),
                done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
-    const bool over = reply.ok() && reply->training_done();
+    const bool over = reply.ok() && reply->training_done() && !still_pulls;
     if (reply.ok()) SignGrants(worker, reply->mutable_grants());
     done(std::move(reply));
     if (over) NoteTold(worker);

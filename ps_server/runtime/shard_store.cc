@@ -36,7 +36,8 @@ std::vector<GradientContribution> ToGradients(const std::vector<StagedContributi
 
 // Returns the layout whose attributes say how contributions are applied.
 VariableLayout ApplyLayout(const JobSpec& job) {
-  return HasLocalSteps(job.config.train_config()) ? LayoutOfDifferences(job.layout) : job.layout;
+  const config::TrainConfig& train = job.config.train_config();
+  return HasLocalSteps(train) ? LayoutOfLocalSteps(job.layout, train.local_steps()) : job.layout;
 }
 
 }  // namespace

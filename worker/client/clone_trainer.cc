@@ -124,7 +124,10 @@ absl::Status CloneTrainer::Train() {
       wants_last_weights_.store(options_.pull_last_weights);
       continue;
     }
-    const absl::Status status = sync_ ? RunSyncStep() : RunAsyncStep();
+    // A spare makes no other call by which it could learn that the server has forgotten it.
+    const absl::Status status = session_->has_to_register() ? Register()
+                                : sync_                     ? RunSyncStep()
+                                                            : RunAsyncStep();
     if (status.ok() || AllApplied()) continue;
     PP_RETURN_IF_ERROR(session_->stop_reason());
     PP_RETURN_IF_ERROR(Recover(status));
@@ -182,7 +185,8 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
 
 absl::Status CloneTrainer::Register() {
   phase_.Enter(Phase::kWait);
-  PP_RETURN_IF_ERROR(session_->Register(*layout_, source_->num_images()));
+  PP_RETURN_IF_ERROR(
+      session_->Register(*layout_, source_->num_images(), wants_last_weights_.load()));
   holds_weights_ = false;
   contributed_.clear();
   new_grants_step_ = 0;

@@ -72,7 +72,15 @@ LocalStepsSource::LocalStepsSource(GradientSource* source, const VariableLayout*
       optimizer_(OptimizerSpec::OfLocalSteps(train_config)),
       sharding_(layout->total_elements(), 1),
       pass_(layout, sharding_, 0, optimizer_, pool),
-      check_(std::move(check)) {}
+      check_(std::move(check)) {
+  for (int64_t i = 0; i < layout->num_variables(); ++i) {
+    const VariableSpec& variable = layout->variables()[i];
+    if (variable.kind != VariableKind::kMovingStatistic || variable.frozen) continue;
+    RoundStatistic& statistic = statistics_.emplace_back();
+    statistic.variable = i;
+    statistic.mean.resize(layout->num_elements(i));
+  }
+}
 
 void LocalStepsSource::StageCompute(uint64_t position, uint32_t replica,
                                     absl::Span<const float> weights) {
@@ -112,6 +120,24 @@ void LocalStepsSource::BeginRound(absl::Span<const float> weights) {
     std::copy_n(weights.data() + layout_->offset(variable) + first, count, out);
   };
   FillInitialState(*layout_, sharding_.shard(0), optimizer_, copy, local_);
+  for (RoundStatistic& statistic : statistics_) {
+    statistic.total_weight = 0.0;
+    std::fill(statistic.mean.begin(), statistic.mean.end(), 0.0f);
+  }
+}
+
+void LocalStepsSource::AddStatistics(absl::Span<const float> gradient) {
+  for (RoundStatistic& statistic : statistics_) {
+    const float* const added = gradient.data() + layout_->offset(statistic.variable);
+    const double decay = layout_->variables()[statistic.variable].moving_average_decay;
+    const double before = decay * statistic.total_weight;
+    statistic.total_weight = before + 1.0;
+    const auto kept = static_cast<float>(before / statistic.total_weight);
+    const auto share = static_cast<float>(1.0 / statistic.total_weight);
+    for (size_t k = 0; k < statistic.mean.size(); ++k) {
+      statistic.mean[k] = kept * statistic.mean[k] + share * added[k];
+    }
+  }
 }
 
 absl::Status LocalStepsSource::Update(uint32_t h, uint64_t samples,
@@ -152,6 +178,7 @@ absl::StatusOr<GradientResult> LocalStepsSource::Compute(uint64_t position, uint
     if (!std::isfinite(result.loss)) return result;
     round.Add(result);
     PP_RETURN_IF_ERROR(Update(h, result.samples, gradient));
+    if (result.samples > 0) AddStatistics(gradient);
   }
   WriteContribution(weights, gradient, advance);
   // The other source may show the weights of its last Compute as those that were pulled last.
@@ -163,6 +190,7 @@ void LocalStepsSource::WriteContribution(absl::Span<const float> weights,
                                          absl::Span<float> gradient,
                                          absl::FunctionRef<void(int64_t)> advance) const {
   int64_t announced = layout_->total_elements();
+  auto statistic = statistics_.rbegin();
   for (int64_t i = layout_->num_variables() - 1; i >= 0; --i) {
     const VariableSpec& variable = layout_->variables()[i];
     const int64_t begin = layout_->offset(i);
@@ -172,7 +200,8 @@ void LocalStepsSource::WriteContribution(absl::Span<const float> weights,
       if (variable.frozen) {
         std::fill(gradient.begin() + first, gradient.begin() + end, 0.0f);
       } else if (variable.kind == VariableKind::kMovingStatistic) {
-        std::copy(local + first, local + end, gradient.begin() + first);
+        std::copy(statistic->mean.begin() + (first - begin),
+                  statistic->mean.begin() + (end - begin), gradient.begin() + first);
       } else {
         for (int64_t k = first; k < end; ++k) gradient[k] = weights[k] - local[k];
       }
@@ -181,6 +210,7 @@ void LocalStepsSource::WriteContribution(absl::Span<const float> weights,
       announced = first;
       advance(announced);
     }
+    if (statistic != statistics_.rend() && statistic->variable == i) ++statistic;
   }
   if (announced > 0) advance(0);
 }

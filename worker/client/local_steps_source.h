@@ -10,12 +10,14 @@
 //             update v * H + h                                        h = 0 .. H - 1 (apply_pass.h)
 //
 //   contribution of a trainable variable    w - u_H                   0 if it is frozen
-//   contribution of a moving statistic      u_H
+//   contribution of a moving statistic      the mean of its g_h, weighted as its decay d does:
+//                                           sum of d^(H-1-h) * g_h / sum of d^(H-1-h)
 //
-// L2 weights, learning-rate multipliers, clipping and the decay of moving statistics act in these
-// updates, so the server leaves them out (LayoutOfDifferences). Because no slot outlives a round,
-// the contribution is a function of weights, version, position and replica: any clone can compute
-// it, and there is nothing to save.
+// L2 weights, multipliers and clipping act in these updates, so the server leaves them out. It moves a statistic once by d^H, which makes it u_H with one clone
+// (LayoutOfLocalSteps). u_H itself would be rounded by an encoding in every round, so that small
+// changes were lost for good, and in asynchronous mode it would undo the rounds of other clones.
+// Because no slot outlives a round, the contribution is a function of weights, version, position
+// and replica: any clone can compute it, and there is nothing to save.
 // clang-format on
 #ifndef PUSHPULL_WORKER_CLIENT_LOCAL_STEPS_SOURCE_H_
 #define PUSHPULL_WORKER_CLIENT_LOCAL_STEPS_SOURCE_H_
@@ -75,11 +77,20 @@ class LocalStepsSource final : public GradientSource {
                                          absl::FunctionRef<void(int64_t)> advance) override;
 
  private:
+  // The mean over a round's mini-batches of what they give for a moving statistic.
+  struct RoundStatistic {
+    int64_t variable = 0;
+    double total_weight = 0.0;
+    std::vector<float> mean;
+  };
+
   absl::Status AllocateState();
   // Makes the local weights those of the round's beginning.
   void BeginRound(absl::Span<const float> weights);
   // Makes update number h + 1 of the round by the gradient of `samples` samples.
   absl::Status Update(uint32_t h, uint64_t samples, absl::Span<const float> gradient);
+  // Adds what the mini-batch gives for moving statistics to their means.
+  void AddStatistics(absl::Span<const float> gradient);
   // Writes the contribution over `gradient`, from its end to its front.
   void WriteContribution(absl::Span<const float> weights, absl::Span<float> gradient,
                          absl::FunctionRef<void(int64_t)> advance) const;
@@ -95,6 +106,7 @@ class LocalStepsSource final : public GradientSource {
   uint64_t version_ = 0;                         // of the pulled weights
   std::vector<std::shared_ptr<float>> vectors_;  // what local_ points to; empty before Compute
   StateVectors local_;
+  std::vector<RoundStatistic> statistics_;  // of the round's mini-batches with samples
 };
 
 }  // namespace pushpull

@@ -94,13 +94,15 @@ class PsSession {
   void set_arithmetic(ps::Arithmetic arithmetic) { arithmetic_ = std::move(arithmetic); }
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
-  // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
+  // answer. num_images: number of training images. wants_last_weights: whether the clone has yet to
+  // pull them, for a job that is done already. Call it again after EPOCH_CHANGED or FENCED.
   // From the second registration on the clone names the number of replicas that the server has
   // told: a spare with other flags must not set the number of a job whose server has restarted.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // ALREADY_EXISTS: after 30 s another session holds the worker_id or live clones have other data.
-  absl::Status Register(const VariableLayout& layout, uint64_t num_images);
+  absl::Status Register(const VariableLayout& layout, uint64_t num_images,
+                        bool wants_last_weights = false);
 
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
   // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.
@@ -148,6 +150,9 @@ class PsSession {
   // CheckContact or stop_reason, or CANCELLED if training is done. Never blocks.
   absl::Status CheckWanted();
 
+  // Whether the answer to a heartbeat was that the clone has to register (EPOCH_CHANGED), and it has
+  // not done so since.
+  bool has_to_register() const;
   ps::PushKey MakeKey(uint64_t step, const ps::ReplicaGrant& grant, uint64_t base_version) const;
   std::vector<ps::ReplicaGrant> grants() const;
   uint64_t epoch() const;
@@ -219,6 +224,7 @@ class PsSession {
   mutable absl::Mutex mutex_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool has_to_register_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const ExactElements> exact_ ABSL_GUARDED_BY(mutex_);  // null before Register
   std::vector<ps::ReplicaGrant> grants_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,8 @@ absl::Status PsSession::CheckWanted() {
   return CheckContact();
 }
 
-absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
+absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images,
+                                 bool wants_last_weights) {
   ps::RegisterRequest request;
   request.set_run_id(job_.run_id());
   request.set_worker_id(options_.worker_id);
@@ -40,6 +41,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   request.set_process_number(identity_.process_number);
   request.set_num_images(num_images);
   *request.mutable_arithmetic() = arithmetic_;
+  request.set_wants_last_weights(wants_last_weights);
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }
@@ -59,6 +61,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   absl::MutexLock lock(&mutex_);
   exact_ = std::move(exact);
   ++registrations_;
+  has_to_register_ = false;
   // An end that the server announced in an earlier epoch no longer holds.
   if (reply.epoch() > end_epoch_) {
     training_done_ = false;
@@ -111,6 +114,10 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
     absl::MutexLock lock(&mutex_);
     NoteEnd(epoch_, answer.status());
+  }
+  if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EPOCH_CHANGED) {
+    absl::MutexLock lock(&mutex_);
+    has_to_register_ |= registrations == registrations_;
   }
   PP_RETURN_IF_ERROR(answer.status());
   const ps::HeartbeatReply& reply = *answer;
@@ -171,6 +178,11 @@ uint32_t PsSession::num_replicas() const {
 uint64_t PsSession::num_steps() const {
   absl::MutexLock lock(&mutex_);
   return num_steps_;
+}
+
+bool PsSession::has_to_register() const {
+  absl::MutexLock lock(&mutex_);
+  return has_to_register_;
 }
 
 bool PsSession::training_done() const {

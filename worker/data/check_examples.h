@@ -13,12 +13,15 @@
 
 namespace pushpull {
 
-// Calls get(i, example) for every i in [0, size) on the pool's threads and blocks until all calls
-// have returned. Each thread reuses one Example. If calls fail, the error has the code of the
-// failed call with the lowest index, and its message quotes the ten failures with the lowest
-// indices: "<name>: 3 of 200 images cannot be read; ...". The order of the threads does not matter.
+// Calls get(i, example) for every i in [0, source.size()) on the pool's threads and blocks until
+// all calls have returned. Each thread reuses one Example. The order of the threads does not matter.
+//
+// If calls fail, the message quotes the ten failures with the lowest indices, with the name of the
+// source: "<name>: 3 of 200 images cannot be read; ...". The error is like the failed call with the
+// lowest index, except that it is marked as passing (passing_error.h) only if all failures are.
+// INVALID_ARGUMENT also if the source must have boxes (place_of_boxes) and no example has one.
 // CANCELLED: `stopped` returned true, and the rest was left out.
-absl::Status CheckExamples(int64_t size, absl::string_view name, ThreadPool* pool,
+absl::Status CheckExamples(const ImageSource& source, absl::string_view name, ThreadPool* pool,
                            StoppedFn stopped,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get);
 

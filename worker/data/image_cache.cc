@@ -273,7 +273,7 @@ absl::Status Preparation::Write(const std::string& temporary, int64_t expected_b
   absl::Mutex mutex;
   absl::Status write_status;  // guarded by mutex
   const absl::Status read_status = CheckExamples(
-      source_.size(), source_.describe(), pool_, [this] { return Stopped(); },
+      source_, source_.describe(), pool_, [this] { return Stopped(); },
       [&](int64_t i, Example* example) -> absl::Status {
         if (failed.load(std::memory_order_relaxed)) return absl::OkStatus();
         PP_RETURN_IF_ERROR(Decode(source_, options_, i, example));

@@ -83,6 +83,7 @@ class CachedImageSource final : public ImageSource {
   int num_classes() const override { return source_->num_classes(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::string describe() const override;
+  std::string place_of_boxes() const override { return source_->place_of_boxes(); }
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 

@@ -204,7 +204,7 @@ absl::Status ImageFolderSource::GetEncoded(int64_t index, Example* example) cons
 }
 
 absl::Status ImageFolderSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  return CheckExamples(size(), path_, pool, stopped,
+  return CheckExamples(*this, path_, pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

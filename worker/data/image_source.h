@@ -79,6 +79,9 @@ class ImageSource {
   // Describes what was opened: kind, paths, number of images and classes. Used in logs, and as part
   // of the key of an image cache.
   virtual std::string describe() const = 0;
+  // Says where in the files the boxes are, for the message that there are none. Empty: the data set
+  // need not have boxes.
+  virtual std::string place_of_boxes() const { return ""; }
 
   // Reads example `index`, 0 <= index < size(), into *example, whose memory is reused. May block on
   // the disk. DATA_LOSS or INVALID_ARGUMENT: the image cannot be decoded. NOT_FOUND: its file is

@@ -116,14 +116,12 @@ void RecordSource::LogBox(absl::string_view box, absl::string_view ending,
 }
 
 absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  std::atomic<int64_t> num_usable{0};
   std::atomic<int64_t> num_left_out{0};
   std::atomic<int64_t> num_clipped{0};
   const absl::Status status =
-      CheckExamples(size(), describe(), pool, stopped, [&](int64_t i, Example* example) {
+      CheckExamples(*this, describe(), pool, stopped, [&](int64_t i, Example* example) {
         BoxIssues issues;
         const absl::Status read = Read(i, example, &issues);
-        if (read.ok()) num_usable += static_cast<int64_t>(example->boxes.size());
         num_left_out += static_cast<int64_t>(issues.left_out.size());
         num_clipped += static_cast<int64_t>(issues.clipped.size());
         return read;
@@ -134,13 +132,12 @@ absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
   LOG_IF(WARNING, num_clipped > 0) << describe() << ": " << num_clipped
                                    << " boxes reach outside their images and are clipped; "
                                       "make_records --check lists them";
-  if (status.ok() && options_.annotation == Annotation::kBoxes && num_usable == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        describe(), ": no image has a box that can be used (", num_left_out.load(),
-        " are left out), so a detector would learn nothing; expected the keys "
-        "image/object/bbox/{ymin,xmin,ymax,xmax} and image/object/class/{text,label}"));
-  }
   return status;
+}
+
+std::string RecordSource::place_of_boxes() const {
+  if (options_.annotation != Annotation::kBoxes) return "";
+  return "the keys image/object/bbox/{ymin,xmin,ymax,xmax} and image/object/class/{text,label}";
 }
 
 SourceOrError OpenSource(const config::TFRecordInputReader& reader, const SourceOptions& options) {

@@ -41,6 +41,7 @@ class RecordSource final : public ImageSource {
   int num_classes() const override { return options_.num_classes; }
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
+  std::string place_of_boxes() const override;
   // Leaves out boxes that cannot be used and clips those that reach outside the image (see
   // DecodeExample), and logs the first 20 of each kind.
   absl::Status Get(int64_t index, Example* example) const override {
@@ -49,8 +50,7 @@ class RecordSource final : public ImageSource {
   absl::Status GetEncoded(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/true, example);
   }
-  // Also logs how many boxes cannot be used and how many are clipped. INVALID_ARGUMENT also if
-  // boxes are wanted and no image has one that can be used.
+  // Also logs how many boxes cannot be used and how many are clipped.
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   // As Get, but logs nothing and adds a line to *issues for each box that it leaves out or clips.

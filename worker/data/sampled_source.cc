@@ -31,7 +31,7 @@ absl::Status SampledSource::GetEncoded(int64_t index, Example* example) const {
 }
 
 absl::Status SampledSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  return CheckExamples(size(), describe(), pool, stopped,
+  return CheckExamples(*this, describe(), pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

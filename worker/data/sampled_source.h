@@ -24,6 +24,7 @@ class SampledSource final : public ImageSource {
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   // Names n, so that an image cache of other examples does not fit.
   std::string describe() const override;
+  std::string place_of_boxes() const override { return source_->place_of_boxes(); }
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
   // Reads only the examples that Get returns.

@@ -85,7 +85,7 @@ absl::Status VocSource::GetEncoded(int64_t index, Example* example) const {
 }
 
 absl::Status VocSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  return CheckExamples(size(), name_, pool, stopped,
+  return CheckExamples(*this, name_, pool, stopped,
                        [this](int64_t i, Example* example) { return Get(i, example); });
 }
 

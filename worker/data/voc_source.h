@@ -34,6 +34,9 @@ class VocSource final : public ImageSource {
   int num_classes() const override { return num_classes_; }
   std::vector<std::string> class_names() const override { return class_names_; }
   std::string describe() const override;
+  std::string place_of_boxes() const override {
+    return "an <object> with a <bndbox> in the annotations, of a class in the label map";
+  }
   // INVALID_ARGUMENT also if the image does not have the size that its annotation gives.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;

@@ -56,18 +56,6 @@ TEST(EffectWarningsTest, SomeFieldsAreOfOneMode) {
               ElementsAre("train_config.max_staleness has no effect in synchronous mode"));
 }
 
-TEST(EffectWarningsTest, StatisticsAreNotCorrectedInAsynchronousRounds) {
-  const std::string corrects =
-      "model { ssd { feature_extractor { conv_hyperparams { batch_norm { "
-      "bias_corrected_moving_statistics: true } } } } } ";
-  const std::string rounds = "train_config { local_steps: 4 }";
-  EXPECT_THAT(EffectsOf(corrects + rounds, /*sync=*/false),
-              ElementsAre(HasSubstr("counts more updates than there were")));
-  EXPECT_THAT(EffectsOf(corrects + rounds), IsEmpty());
-  EXPECT_THAT(EffectsOf(corrects, /*sync=*/false), IsEmpty());
-  EXPECT_THAT(EffectsOf("model { ssd {} } " + rounds, /*sync=*/false), IsEmpty());
-}
-
 TEST(EffectWarningsTest, ClippingByNormHasTwoMeaningsInTensorflow) {
   EXPECT_THAT(EffectsOf("train_config { gradient_clipping_by_norm: 10 }"),
               ElementsAre(AllOf(HasSubstr("train_config.gradient_clipping_by_norm clips the "

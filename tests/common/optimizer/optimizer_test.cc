@@ -1,6 +1,7 @@
 #include "common/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -163,16 +164,18 @@ TEST(OptimizerTest, TheOuterOptimizerChoosesItsRule) {
             "DelayedNesterov DelayedNesterov_1 ");
 }
 
-TEST(OptimizerTest, DifferencesAreAppliedWithoutWhatClonesHaveApplied) {
+TEST(OptimizerTest, RoundsAreAppliedWithoutWhatClonesHaveApplied) {
   const VariableLayout layout = MakeLayout();
-  const VariableLayout differences = LayoutOfDifferences(layout);
+  const VariableLayout differences = LayoutOfLocalSteps(layout, 3);
   EXPECT_EQ(differences.signature(), layout.signature());
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
     const VariableSpec& variable = differences.variables()[i];
     EXPECT_EQ(variable.l2_weight, 0.0f) << variable.name;
     EXPECT_EQ(variable.gradient_multiplier, 1.0f) << variable.name;
     EXPECT_EQ(variable.learning_rate_multiplier, 1.0f) << variable.name;
-    EXPECT_EQ(variable.moving_average_decay, 0.0f) << variable.name;
+    EXPECT_FLOAT_EQ(variable.moving_average_decay,
+                    std::pow(layout.variables()[i].moving_average_decay, 3.0f))
+        << variable.name;
     EXPECT_EQ(variable.frozen, layout.variables()[i].frozen) << variable.name;
   }
 }

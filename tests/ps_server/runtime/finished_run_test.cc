@@ -1,5 +1,6 @@
 #include "ps_server/runtime/finished_run.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -80,6 +81,36 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStillTellsItsClones) {
   TestClone late(&second, {.peer_deadline = absl::Seconds(5)});
   const absl::Status told = late.Join();
   EXPECT_TRUE(told.ok()) << told;
+  closing.join();
+}
+
+// A program that comes back after the last step begins by pulling the weights.
+TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
+  TestFolder folder;
+  const TestServerOptions options{.lease = absl::Seconds(30)};
+  {
+    TestServer first(folder, options);
+    ASSERT_TRUE(first.Start().ok());
+    std::thread training([&] { TrainWithClones(&first, 1); });
+    EXPECT_TRUE(first.WaitForEnd().ok());
+    training.join();
+    first.Kill();
+  }
+  TestServer second(folder, options);
+  ASSERT_TRUE(second.Start().ok());
+  PsSession session({}, second.factory(), &second.clock(), nullptr);
+  ASSERT_TRUE(session.Connect({"task 0"}).ok());
+  ASSERT_TRUE(
+      session.Register(second.job().layout, /*num_images=*/0, /*wants_last_weights=*/true).ok());
+  EXPECT_TRUE(session.training_done());
+  std::atomic<bool> closed = false;
+  std::thread closing([&] {
+    EXPECT_TRUE(second.WaitAndClose().ok());
+    closed = true;
+  });
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_FALSE(closed) << "the clone is still pulling";
+  EXPECT_TRUE(session.Heartbeat({}).ok());  // says that the clone wants no weights
   closing.join();
 }
 

@@ -127,8 +127,11 @@ class LocalStepsSourceTest : public ::testing::Test {
       const VariableSpec& variable = layout_.variables()[v];
       const int64_t begin = layout_.offset(v);
       for (int64_t i = begin; i < begin + layout_.num_elements(v) && !variable.frozen; ++i) {
-        const bool statistic = variable.kind == VariableKind::kMovingStatistic;
-        expected[i] = statistic ? state.weights[i] : weights()[i] - state.weights[i];
+        expected[i] = weights()[i] - state.weights[i];
+        if (variable.kind != VariableKind::kMovingStatistic) continue;
+        // The server moves the statistic once, and that has to lead to the clone's value.
+        const double decay = std::pow(variable.moving_average_decay, kLocalSteps);
+        expected[i] = (state.weights[i] - decay * weights()[i]) / (1 - decay);
       }
     }
     return expected;
@@ -269,6 +272,33 @@ TEST_F(LocalStepsSourceTest, AMiniBatchWithoutSamplesChangesNothing) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->samples, 0);
   EXPECT_EQ(gradient()[scalar], 0.0f);
+}
+
+// What the empty mini-batches say of a statistic does not count, and one that is replaced in each
+// mini-batch keeps its last value to the bit.
+TEST_F(LocalStepsSourceTest, StatisticsAreThoseOfTheMiniBatchesWithSamples) {
+  std::vector<VariableSpec> variables = layout_.variables();
+  VariableSpec replaced = variables[*layout_.Find("bn/moving_mean")];
+  replaced.name = "replaced";
+  replaced.moving_average_decay = 0.0f;
+  variables.push_back(replaced);
+  const VariableLayout layout = *VariableLayout::Create(std::move(variables));
+  RecordingSource inner(&layout);
+  inner.edit_ = [](uint64_t position, absl::Span<float> gradient, GradientResult* result) {
+    if (position == 1) result->samples = 0;
+    std::fill(gradient.begin(), gradient.end(), position == 1 ? 1e30f : 0.1f + position);
+  };
+  LocalStepsSource source(&inner, &layout,
+                          Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
+                          &pool_, [] { return absl::OkStatus(); });
+  const std::vector<float> weights(layout.total_elements(), 0.5f);
+  std::vector<float> gradient(layout.total_elements());
+  source.NoteWeights(0, weights);
+  ASSERT_TRUE(source.Compute(0, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
+  const int64_t mean = *layout.Find("bn/moving_mean");
+  const float decay = layout.variables()[mean].moving_average_decay;
+  EXPECT_NEAR(gradient[layout.offset(mean)], (decay * 0.1 + 2.1) / (decay + 1), 1e-6);
+  EXPECT_EQ(gradient[layout.offset(*layout.Find("replaced"))], 0.1f + 2);
 }
 
 TEST_F(LocalStepsSourceTest, ARoundThatIsNoLongerWantedEndsBetweenMiniBatches) {

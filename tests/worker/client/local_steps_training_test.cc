@@ -1,5 +1,6 @@
 // Clones and server in one process: training with local steps.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -266,6 +267,62 @@ TEST(LocalStepsTrainingTest, AsynchronousRoundsWithDelayedNesterovMomentumConver
     }
     EXPECT_LT(distance, 0.05 * moved) << tasks << " tasks";
   }
+}
+
+// Here a statistic changes by less in a round than bfloat16 can show of its value.
+TEST(LocalStepsTrainingTest, StatisticsMoveOnWithRoundedContributions) {
+  std::vector<VariableSpec> variables = MakeToyLayout().variables();
+  constexpr float kDecay = 0.9999f;
+  variables[1].moving_average_decay = kDecay;
+  const VariableLayout layout = *VariableLayout::Create(std::move(variables));
+  const int64_t statistic = layout.offset(1);
+  constexpr int kRoundsHere = 40;
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = absl::StrCat(kRoundsOfFour, "num_steps: ", kRoundsHere);
+  options.layout = &layout;
+  options.sync = false;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  TestClone clone(&server,
+                  {.gradient_hook = [&](uint64_t, uint32_t, GradientResult*,
+                                        absl::Span<float> gradient) { gradient[statistic] = 1.0f; },
+                   .gradient_codec = &Bfloat16Codec()});
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  EXPECT_TRUE(clone.Join().ok());
+  const std::vector<float> state = server.Checkpointed(kRoundsHere);
+  ASSERT_FALSE(state.empty());
+  const double expected = 1.0 - std::pow(kDecay, kRoundsHere * kStepsPerRound);
+  EXPECT_NEAR(state[statistic], expected, 0.01 * expected);
+}
+
+// A round that began before another clone's was applied must not undo it.
+TEST(LocalStepsTrainingTest, AsynchronousRoundsAddToTheStatisticsOfOthers) {
+  TestFolder folder;
+  TestServerOptions options = Options("num_steps: 2");
+  options.sync = false;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  const int64_t statistic = Layout().offset(1);
+  const double decay = std::pow(Layout().variables()[1].moving_average_decay, kStepsPerRound);
+  std::vector<std::unique_ptr<TestClone>> clones;
+  std::atomic<int> computing = 0;
+  for (const uint32_t id : {0u, 1u}) {
+    const auto hook = [&computing, statistic](uint64_t position, uint32_t, GradientResult*,
+                                              absl::Span<float> gradient) {
+      gradient[statistic] = 1.0f;
+      if (position > 0) return;
+      ++computing;
+      while (computing < 2) std::this_thread::yield();
+    };
+    clones.push_back(std::make_unique<TestClone>(
+        &server, TestCloneOptions{.worker_id = id, .num_replicas = 2, .gradient_hook = hook}));
+  }
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  for (const auto& clone : clones) EXPECT_TRUE(clone->Join().ok());
+  const std::vector<float> state = server.Checkpointed(2);
+  ASSERT_FALSE(state.empty());
+  EXPECT_NEAR(state[statistic], 1.0 - decay * decay, 1e-6);
 }
 
 // Clones and server count samples and learning rates in mini-batches.

@@ -1,4 +1,5 @@
 // Clones and server in one process: which factors may change the result of synchronous training.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
@@ -262,6 +263,47 @@ TEST(SyncTrainingTest, ASpareReportsThatItIsOneWhateverTheStepWaitsFor) {
   EXPECT_TRUE(trains.Join().ok());
   EXPECT_TRUE(spare.Join().ok());
   for (const CloneReport& report : reports) EXPECT_EQ(report.waiting_for, kWaitOfSpare);
+}
+
+// While a spare and all other clones were away, a clone came with other data. The server then
+// forgets the spare, which would otherwise wait for a replica that it cannot get.
+TEST(SyncTrainingTest, ASpareThatTheServerHasForgottenRegistersAgain) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.lease = absl::Milliseconds(300);
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  std::atomic<bool> is_away = false;
+  std::atomic<int> registrations = 0;
+  StepGate first_gate, second_gate;
+  {
+    TestClone first(&server, {.gradient_hook = first_gate.HookAt(3)});
+    ASSERT_TRUE(first_gate.AwaitReached());
+    first_gate.Open();
+  }
+  TestClone spare(&server, {.worker_id = 1, .peer_name = "spare", .hook = [&](const auto& message) {
+                              registrations += message.method == "Register";
+                              CallFault fault;
+                              fault.drop_request = is_away && message.method == "Heartbeat";
+                              return fault;
+                            }});
+  EXPECT_TRUE(server.Await([&](const auto&) { return registrations == 1; }));
+  is_away = true;
+  EXPECT_TRUE(server.Await([](const auto& status) {
+    return std::none_of(status.clones().begin(), status.clones().end(),
+                        [](const auto& clone) { return clone.alive(); });
+  }));
+  TestClone second(&server, {.session = 2,
+                             .gradient_hook = second_gate.HookAt(12),
+                             .num_images = ToyGradientSource::kNumImages - 1});
+  EXPECT_TRUE(second_gate.AwaitReached());
+  is_away = false;
+  EXPECT_TRUE(server.Await([&](const auto&) { return registrations >= 2; }));
+  spare.Stop();
+  EXPECT_TRUE(absl::IsCancelled(spare.Join()));
+  second_gate.Open();
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  EXPECT_TRUE(second.Join().ok());
 }
 
 }  // namespace

@@ -422,6 +422,17 @@ TEST(ImageCache, NamesUnreadableImages) {
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
 }
 
+TEST(ImageCache, IsNotMadeOfImagesWithoutTheBoxesTheyNeed) {
+  InMemory in;
+  VariedSource source(kNumExamples);
+  source.boxes_place = "the key box";
+  source.change = [](Example* example) { example->boxes.clear(); };
+  const absl::Status status = Prepare(in.files, source, in.options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no image has a box"));
+  EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
+}
+
 TEST(ImageCache, StopsBetweenImages) {
   InMemory in;
   VariedSource source(kNumExamples);

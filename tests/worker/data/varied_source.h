@@ -25,6 +25,7 @@ class VariedSource final : public ImageSource {
   int64_t size() const override { return size_; }
   int num_classes() const override { return kNumClasses; }
   std::string describe() const override { return absl::StrCat("varied: ", size_, " images"); }
+  std::string place_of_boxes() const override { return boxes_place; }
   absl::Status Get(int64_t index, Example* example) const override {
     ++num_gets;
     if (on_get) on_get(index);
@@ -52,6 +53,7 @@ class VariedSource final : public ImageSource {
 
   mutable std::atomic<int64_t> num_gets{0};
   int64_t first_bad = int64_t{1} << 60;
+  std::string boxes_place;
   std::function<void(int64_t)> on_get;
   std::function<void(Example*)> change;  // changes every example without telling the cache
 

@@ -1,0 +1,67 @@
+#include "worker/data/check_examples.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/base/passing_error.h"
+#include "tests/worker/data/varied_source.h"
+#include "worker/data/sampled_source.h"
+
+namespace pushpull {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+absl::Status Check(const ImageSource& source) {
+  ThreadPool pool(3);
+  return CheckExamples(source, "the name", &pool, NeverStopped,
+                       [&](int64_t index, Example* example) { return source.Get(index, example); });
+}
+
+TEST(CheckExamplesTest, AnErrorMayPassOnlyIfAllMay) {
+  const VariedSource source(40);
+  for (const bool all_pass : {true, false}) {
+    ThreadPool pool(3);
+    const absl::Status status = CheckExamples(
+        source, "the name", &pool, NeverStopped, [&](int64_t index, Example*) -> absl::Status {
+          if (index == 38 && !all_pass) return absl::DataLossError("38 is damaged");
+          if (index < 20) return MarkPassing(absl::InvalidArgumentError("the disk is away"));
+          return absl::OkStatus();
+        });
+    EXPECT_EQ(IsPassing(status), all_pass) << status;
+    EXPECT_EQ(absl::IsDataLoss(status), !all_pass) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(all_pass ? "the name: 20 of 40 images" : "21 of 40 images"),
+                      HasSubstr("the disk is away"), HasSubstr("10 more")));
+  }
+}
+
+TEST(CheckExamplesTest, RefusesADataSetWithoutTheBoxesThatItNeeds) {
+  VariedSource source(4);
+  source.boxes_place = "the key box";
+  EXPECT_TRUE(Check(source).ok());
+  source.change = [](Example* example) { example->boxes.clear(); };
+  const absl::Status status = Check(source);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("the name: no image has a box"), HasSubstr("expected the key box")));
+  source.boxes_place = "";
+  EXPECT_TRUE(Check(source).ok()) << "a classifier needs no boxes";
+}
+
+// Of the examples of VariedSource every fourth, from the first on, has no box.
+TEST(CheckExamplesTest, CountsOnlyTheExamplesThatAreUsed) {
+  for (const int n : {1, 4}) {
+    auto source = std::make_unique<VariedSource>(40);
+    source->boxes_place = "the key box";
+    EXPECT_EQ(Check(SampledSource(std::move(source), n)).ok(), n == 1);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
