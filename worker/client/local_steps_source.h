@@ -13,9 +13,10 @@
 //   contribution of a moving statistic      the mean of its g_h, weighted as its decay d does:
 //                                           sum of d^(H-1-h) * g_h / sum of d^(H-1-h)
 //
-// L2 weights, multipliers and clipping act in these updates, so the server leaves them out. It moves a statistic once by d^H, which makes it u_H with one clone
-// (LayoutOfLocalSteps). u_H itself would be rounded by an encoding in every round, so that small
-// changes were lost for good, and in asynchronous mode it would undo the rounds of other clones.
+// L2 weights, multipliers and clipping act in these updates, so the server leaves them out. It
+// moves a statistic once, by d^H (LayoutOfLocalSteps), which makes it u_H if there is one clone.
+// u_H itself is not sent: encodings would round the whole value in each round, so that small
+// changes would be lost for good, and in asynchronous mode it would undo the rounds of other clones.
 // Because no slot outlives a round, the contribution is a function of weights, version, position
 // and replica: any clone can compute it, and there is nothing to save.
 // clang-format on

@@ -286,7 +286,8 @@ absl::Status Preparation::Write(const std::string& temporary, int64_t expected_b
         return absl::OkStatus();
       });
   if (Stopped()) return absl::CancelledError("stopped while the image cache was built");
-  PP_RETURN_IF_ERROR(read_status);
+  // After an error of the file, the other images were left out.
+  if (!failed.load()) PP_RETURN_IF_ERROR(read_status);
   if (write_status.ok()) write_status = writer->Finish();
   if (absl::IsResourceExhausted(write_status)) {
     return NoRoom(std::max(expected_bytes, writer->bytes_written()), write_status.message());
