@@ -74,12 +74,10 @@ void CoordinatorRuntime::Post(const CoordinatorEvent& event) {
 void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
                                   PsHandler::Done<ps::RegisterReply> done) {
   if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
-  auto tell = [this, worker = request.worker_id(), still_pulls = request.wants_last_weights(),
+  auto tell = [this, worker = request.worker_id(),
                done = std::move(done)](absl::StatusOr<ps::RegisterReply> reply) {
-    const bool over = reply.ok() && reply->training_done() && !still_pulls;
     if (reply.ok()) SignGrants(worker, reply->mutable_grants());
     done(std::move(reply));
-    if (over) NoteTold(worker);
   };
   Post(Open<coordinator_event::Register, ps::RegisterReply>({.request = request}, std::move(tell)));
 }
@@ -88,13 +86,13 @@ void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
                                    PsHandler::Done<ps::HeartbeatReply> done) {
   if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
   auto tell = [this, worker = request.worker_id(),
-               still_pulls = request.progress().wants_last_weights(),
+               knows_end = request.progress().knows_end(),
                done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
-    const bool over =
-        reply.ok() && ((reply->training_done() && !still_pulls) || !reply->stopped().empty());
-    if (reply.ok()) SignGrants(worker, reply->mutable_grants());
+    const bool registered = reply.ok();
+    if (registered) SignGrants(worker, reply->mutable_grants());
     done(std::move(reply));
-    if (over) NoteTold(worker);  // after the answer: the server may end as soon as all are noted
+    // After the answer: the server may end as soon as all are noted.
+    if (registered && knows_end) NoteThatItKnows(worker);
   };
   Post(Open<coordinator_event::Heartbeat, ps::HeartbeatReply>({.request = request},
                                                               std::move(tell)));
@@ -142,9 +140,9 @@ absl::Status CoordinatorRuntime::CheckNotEvicted(uint32_t worker_id) const {
   return coordinator_.CheckNotEvicted(worker_id);
 }
 
-void CoordinatorRuntime::NoteTold(uint32_t worker) {
+void CoordinatorRuntime::NoteThatItKnows(uint32_t worker) {
   absl::MutexLock lock(&mutex_);
-  told_of_end_.insert(worker);
+  know_the_end_.insert(worker);
 }
 
 bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
@@ -154,17 +152,17 @@ bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
   const bool all_alive_know =
       std::all_of(status.clones().begin(), status.clones().end(),
                   [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                    return !clone.alive() || told_of_end_.contains(clone.worker_id());
+                    return !clone.alive() || know_the_end_.contains(clone.worker_id());
                   });
   if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
   // A clone that was evicted is refused whenever it comes back, so nobody waits for it.
   const size_t evicted =
       std::count_if(status.clones().begin(), status.clones().end(),
                     [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                      return clone.evicted() && !told_of_end_.contains(clone.worker_id());
+                      return clone.evicted() && !know_the_end_.contains(clone.worker_id());
                     });
   const bool every_replica_knows = coordinator_.num_replicas() > 0 &&
-                                   told_of_end_.size() + evicted >= coordinator_.num_replicas();
+                                   know_the_end_.size() + evicted >= coordinator_.num_replicas();
   return every_replica_knows || now >= answering_since_ + lease_;
 }
 

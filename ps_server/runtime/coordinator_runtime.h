@@ -85,11 +85,11 @@ class CoordinatorRuntime {
   // EVICTED: an administrator evicted this clone; the message has the administrator's reason.
   absl::Status CheckNotEvicted(uint32_t worker_id) const;
   ps::StatusReply Status() const;
-  // Whether every live clone has been told that training has ended or why it was stopped. A clone
-  // that still wants the last weights counts once it has told the server that it has them.
-  // After a finished run one of two more conditions must hold: the server has answered
-  // requests for the length of a lease, or as many clones as there are replicas have been told
-  // or evicted. The lease gives clones time to come back that an earlier, killed server could
+  // Whether every live clone has said that it knows that training has ended or why it was stopped
+  // (CloneProgress.knows_end). That the server has told a clone is not enough: the answer may be
+  // lost. After a finished run one of two more conditions must hold: the server has answered
+  // requests for the length of a lease, or as many clones as there are replicas have said so or
+  // were evicted. The lease gives clones time to come back that an earlier, killed server could
   // not tell.
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
@@ -138,8 +138,8 @@ class CoordinatorRuntime {
   // Adds the MAC to each grant.
   void SignGrants(uint32_t worker,
                   google::protobuf::RepeatedPtrField<ps::ReplicaGrant>* grants) const;
-  // Notes that the clone has been told of the end.
-  void NoteTold(uint32_t worker) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Notes that the clone has said that it knows of the end.
+  void NoteThatItKnows(uint32_t worker) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer();
 
   Checkpointer* const checkpointer_;
@@ -161,7 +161,7 @@ class CoordinatorRuntime {
              CallTable<ps::CommitReply>, CallTable<ps::CheckpointReply>, CallTable<ps::DrainReply>,
              CallTable<ps::EvictReply>, CallTable<ps::ScaleReply>>
       calls_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_set<uint32_t> told_of_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
+  absl::flat_hash_set<uint32_t> know_the_end_ ABSL_GUARDED_BY(mutex_);  // worker ids
   // Since when clones can register or learn that the run is finished.
   absl::Duration answering_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
   // Any peer can register and leave as a spare, so these notices are limited to one line every

@@ -108,8 +108,8 @@ absl::Status CloneTrainer::Run() {
   rate_start_ = clock_->Now();
   const absl::Status status = Train();
   StopHeartbeat();
-  // Tell the server that this clone knows: it stays until every clone has heard why it stopped.
-  if (GetErrorDetail(status).kind() == ps::ErrorDetail::STOPPED) Beat().IgnoreError();
+  // The server stays until it hears that this clone knows of the end.
+  if (KnowsEnd()) Beat().IgnoreError();
   return status;
 }
 
@@ -133,11 +133,8 @@ absl::Status CloneTrainer::Train() {
     PP_RETURN_IF_ERROR(Recover(status));
   }
   // The heartbeat thread heard of the end while this thread had a contribution or waited as a
-  // spare. The server goes on until it hears that this clone has the last weights.
-  if (wants_last_weights_.load()) {
-    PullLastWeights();
-    Beat().IgnoreError();
-  }
+  // spare.
+  if (wants_last_weights_.load()) PullLastWeights();
   return absl::OkStatus();
 }
 
@@ -185,8 +182,7 @@ absl::StatusOr<bool> CloneTrainer::WaitForPublication() {
 
 absl::Status CloneTrainer::Register() {
   phase_.Enter(Phase::kWait);
-  PP_RETURN_IF_ERROR(
-      session_->Register(*layout_, source_->num_images(), wants_last_weights_.load()));
+  PP_RETURN_IF_ERROR(session_->Register(*layout_, source_->num_images()));
   holds_weights_ = false;
   contributed_.clear();
   new_grants_step_ = 0;

@@ -150,6 +150,9 @@ class CloneTrainer {
   // well tells its clones first (ServerCore::Farewell), so DEADLINE_EXCEEDED means that it was
   // lost, or that this process was paused for longer than the lease.
   absl::StatusOr<bool> WaitForPublication();
+  // Whether the clone has heard that training has ended, or why it was stopped, and wants nothing
+  // more from the server.
+  bool KnowsEnd() const;
   absl::Status Beat();
   void StopHeartbeat();
   void RunHeartbeat();

@@ -2,6 +2,7 @@
 // How CloneTrainer counts, reports and sends heartbeats.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "worker/client/clone_trainer.h"
 
@@ -60,18 +61,26 @@ absl::Status CloneTrainer::Beat() {
   *progress.mutable_phase_seconds() = phase_.Seconds();
   progress.set_contributions(contributions_.load());
   progress.set_images(images_.load());
-  progress.set_wants_last_weights(wants_last_weights_.load());
+  progress.set_knows_end(KnowsEnd());
   if (options_.instruments.gpu) {
     if (const auto figures = options_.instruments.gpu()) *progress.mutable_gpu() = *figures;
   }
   return session_->Heartbeat(progress);
 }
 
+bool CloneTrainer::KnowsEnd() const {
+  return !session_->stop_reason().ok() ||
+         (session_->training_done() && !wants_last_weights_.load());
+}
+
 void CloneTrainer::RunHeartbeat() {
+  bool knew_end = false;
   do {
     // The training thread meets a failing server in its own next call. The session remembers that
     // training was stopped.
     Beat().IgnoreError();
+    // The server does not wait for the contribution that this clone may be computing.
+    if (!std::exchange(knew_end, KnowsEnd()) && knew_end) Beat().IgnoreError();
   } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
 }
 

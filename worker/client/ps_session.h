@@ -94,15 +94,13 @@ class PsSession {
   void set_arithmetic(ps::Arithmetic arithmetic) { arithmetic_ = std::move(arithmetic); }
 
   // Registers this clone, and takes over epoch, version, lease, grants and the last step from the
-  // answer. num_images: number of training images. wants_last_weights: whether the clone has yet to
-  // pull them, for a job that is done already. Call it again after EPOCH_CHANGED or FENCED.
+  // answer. num_images: number of training images. Call it again after EPOCH_CHANGED or FENCED.
   // From the second registration on the clone names the number of replicas that the server has
   // told: a spare with other flags must not set the number of a job whose server has restarted.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // ALREADY_EXISTS: after 30 s another session holds the worker_id or live clones have other data.
-  absl::Status Register(const VariableLayout& layout, uint64_t num_images,
-                        bool wants_last_weights = false);
+  absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which
   // takes at most rpc_timeout or the lease (at least 1 s), whichever is shorter.

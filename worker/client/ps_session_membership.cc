@@ -28,8 +28,7 @@ absl::Status PsSession::CheckWanted() {
   return CheckContact();
 }
 
-absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images,
-                                 bool wants_last_weights) {
+absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
   ps::RegisterRequest request;
   request.set_run_id(job_.run_id());
   request.set_worker_id(options_.worker_id);
@@ -41,7 +40,6 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   request.set_process_number(identity_.process_number);
   request.set_num_images(num_images);
   *request.mutable_arithmetic() = arithmetic_;
-  request.set_wants_last_weights(wants_last_weights);
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }

@@ -100,8 +100,7 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
   ASSERT_TRUE(second.Start().ok());
   PsSession session({}, second.factory(), &second.clock(), nullptr);
   ASSERT_TRUE(session.Connect({"task 0"}).ok());
-  ASSERT_TRUE(
-      session.Register(second.job().layout, /*num_images=*/0, /*wants_last_weights=*/true).ok());
+  ASSERT_TRUE(session.Register(second.job().layout, /*num_images=*/0).ok());
   EXPECT_TRUE(session.training_done());
   std::atomic<bool> closed = false;
   std::thread closing([&] {
@@ -109,8 +108,12 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
     closed = true;
   });
   absl::SleepFor(absl::Milliseconds(300));
-  EXPECT_FALSE(closed) << "the clone is still pulling";
-  EXPECT_TRUE(session.Heartbeat({}).ok());  // says that the clone wants no weights
+  ps::CloneProgress progress;
+  EXPECT_TRUE(session.Heartbeat(progress).ok());
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_FALSE(closed) << "the clone may be pulling";
+  progress.set_knows_end(true);
+  EXPECT_TRUE(session.Heartbeat(progress).ok());
   closing.join();
 }
 

@@ -110,7 +110,9 @@ TEST(ReportedLearningRateTest, IsTheRateOfTheNextVersion) {
   EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(7));
   gate.Open();
   EXPECT_TRUE(server.WaitForEnd().ok());
-  ASSERT_TRUE(session.Heartbeat({}).ok());
+  ps::CloneProgress progress;
+  progress.set_knows_end(true);
+  ASSERT_TRUE(session.Heartbeat(progress).ok());
   EXPECT_EQ(static_cast<float>(session.learning_rate()), schedule.At(kSteps));
   EXPECT_TRUE(server.WaitAndClose().ok());
   EXPECT_TRUE(clone.Join().ok());
