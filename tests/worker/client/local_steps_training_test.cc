@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -299,11 +300,12 @@ TEST(LocalStepsTrainingTest, AsynchronousRoundsAddToTheStatisticsOfOthers) {
   TestServer server(folder, options);
   ASSERT_TRUE(server.Start().ok());
   std::atomic<int> computing = 0;
+  absl::Notification over;
   const auto compute_together = [&](uint64_t position, uint32_t, GradientResult*,
                                     absl::Span<float>) {
-    if (position > 0) return;
-    ++computing;
+    if (position == 0) ++computing;
     while (computing < 2) std::this_thread::yield();
+    if (position >= kStepsPerRound) over.WaitForNotification();  // the other clone's round counts
   };
   std::vector<std::unique_ptr<TestClone>> clones;
   for (const uint32_t id : {0u, 1u}) {
@@ -312,6 +314,7 @@ TEST(LocalStepsTrainingTest, AsynchronousRoundsAddToTheStatisticsOfOthers) {
         TestCloneOptions{.worker_id = id, .num_replicas = 2, .gradient_hook = compute_together}));
   }
   EXPECT_TRUE(server.WaitAndClose().ok());
+  over.Notify();
   for (const auto& clone : clones) EXPECT_TRUE(clone->Join().ok());
   const std::vector<float> state = server.Checkpointed(2);
   ASSERT_FALSE(state.empty());
