@@ -10,6 +10,7 @@
 #include "common/config/anchor_checks.h"
 #include "common/config/extractor_checks.h"
 #include "common/config/layer_checks.h"
+#include "common/config/loss_kinds.h"
 #include "common/config/model_types.h"
 
 namespace pushpull {
@@ -186,33 +187,54 @@ void CheckCoderAndMatcher(const config::Ssd& ssd, FieldChecker* checker) {
   }
 }
 
-void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
-  const std::string field = Field("loss");
-  const config::ClassificationLoss& classification = loss.classification_loss();
-  if (classification.classification_loss_case() ==
-      config::ClassificationLoss::CLASSIFICATION_LOSS_NOT_SET) {
-    checker->Missing(field + ".classification_loss",
-                     "weighted_sigmoid { }, weighted_softmax { } or weighted_sigmoid_focal { }");
-  } else if (classification.has_weighted_softmax()) {
-    checker->Positive(field + ".classification_loss.weighted_softmax.logit_scale",
-                      classification.weighted_softmax().logit_scale());
-  } else if (classification.has_weighted_sigmoid_focal()) {
-    const std::string focal = field + ".classification_loss.weighted_sigmoid_focal";
-    checker->NotNegative(focal + ".gamma", classification.weighted_sigmoid_focal().gamma());
-    checker->Within(focal + ".alpha", classification.weighted_sigmoid_focal().alpha(), 0.0, 1.0);
+// Visitors of loss_kinds.h, which check the numbers of a loss. schema_marks.h refuses NotSupported.
+
+struct ClassificationLossChecks {
+  const config::Loss& loss;
+  const std::string field;
+  FieldChecker* const checker;
+
+  void operator()(const config::WeightedSigmoidClassificationLoss&) const {}
+  void operator()(const config::WeightedSoftmaxClassificationLoss& softmax) const {
+    checker->Positive(field + ".weighted_softmax.logit_scale", softmax.logit_scale());
+  }
+  void operator()(const config::SigmoidFocalClassificationLoss& focal) const {
+    checker->NotNegative(field + ".weighted_sigmoid_focal.gamma", focal.gamma());
+    checker->Within(field + ".weighted_sigmoid_focal.alpha", focal.alpha(), 0.0, 1.0);
     if (loss.has_hard_example_miner()) {
-      checker->Add(field + ".hard_example_miner", "none with weighted_sigmoid_focal", "one",
+      checker->Add(Field("loss.hard_example_miner"), "none with weighted_sigmoid_focal", "one",
                    "the focal loss weighs hard examples itself: remove one of the two");
     }
   }
-  const config::LocalizationLoss& localization = loss.localization_loss();
-  if (localization.localization_loss_case() ==
+  void operator()(const config::NotSupported&) const {}
+};
+
+struct LocalizationLossChecks {
+  const std::string field;
+  FieldChecker* const checker;
+
+  void operator()(const config::WeightedL2LocalizationLoss&) const {}
+  void operator()(const config::WeightedSmoothL1LocalizationLoss& smooth_l1) const {
+    checker->Positive(field + ".weighted_smooth_l1.delta", smooth_l1.delta());
+  }
+  void operator()(const config::NotSupported&) const {}
+};
+
+void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
+  const std::string field = Field("loss");
+  if (loss.classification_loss().classification_loss_case() ==
+      config::ClassificationLoss::CLASSIFICATION_LOSS_NOT_SET) {
+    checker->Missing(field + ".classification_loss",
+                     "weighted_sigmoid { }, weighted_softmax { } or weighted_sigmoid_focal { }");
+  }
+  VisitClassificationLoss(loss.classification_loss(),
+                          ClassificationLossChecks{loss, field + ".classification_loss", checker});
+  if (loss.localization_loss().localization_loss_case() ==
       config::LocalizationLoss::LOCALIZATION_LOSS_NOT_SET) {
     checker->Missing(field + ".localization_loss", "weighted_smooth_l1 { } or weighted_l2 { }");
-  } else if (localization.has_weighted_smooth_l1()) {
-    checker->Positive(field + ".localization_loss.weighted_smooth_l1.delta",
-                      localization.weighted_smooth_l1().delta());
   }
+  VisitLocalizationLoss(loss.localization_loss(),
+                        LocalizationLossChecks{field + ".localization_loss", checker});
   checker->NotNegative(field + ".classification_weight", loss.classification_weight());
   checker->NotNegative(field + ".localization_weight", loss.localization_weight());
   if (!loss.has_hard_example_miner()) return;

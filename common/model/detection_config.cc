@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/config/loss_kinds.h"
 #include "common/model/image_resize.h"
 
 namespace pushpull {
@@ -76,23 +77,45 @@ HardExampleMinerSpec ResolveMiner(const config::HardExampleMiner& in) {
   return spec;
 }
 
+// Visitors of loss_kinds.h, which write the loss of the config into *spec. A config that passed the
+// checks has no NotSupported.
+
+struct ClassificationLossResolver {
+  DetectionLossSpec* const spec;
+
+  void operator()(const config::WeightedSigmoidClassificationLoss&) const {
+    spec->classification = DetectionLossSpec::Classification::kSigmoid;
+  }
+  void operator()(const config::WeightedSoftmaxClassificationLoss& softmax) const {
+    spec->classification = DetectionLossSpec::Classification::kSoftmax;
+    spec->logit_scale = softmax.logit_scale();
+  }
+  void operator()(const config::SigmoidFocalClassificationLoss& focal) const {
+    spec->classification = DetectionLossSpec::Classification::kSigmoidFocal;
+    spec->focal_gamma = focal.gamma();
+    if (focal.has_alpha()) spec->focal_alpha = focal.alpha();
+  }
+  void operator()(const config::NotSupported&) const {}
+};
+
+struct LocalizationLossResolver {
+  DetectionLossSpec* const spec;
+
+  void operator()(const config::WeightedL2LocalizationLoss&) const {
+    spec->localization = DetectionLossSpec::Localization::kL2;
+  }
+  void operator()(const config::WeightedSmoothL1LocalizationLoss& smooth_l1) const {
+    spec->localization = DetectionLossSpec::Localization::kSmoothL1;
+    spec->smooth_l1_delta = smooth_l1.delta();
+  }
+  void operator()(const config::NotSupported&) const {}
+};
+
 DetectionLossSpec ResolveLoss(const config::Ssd& ssd) {
   const config::Loss& in = ssd.loss();
   DetectionLossSpec spec;
-  if (in.classification_loss().has_weighted_softmax()) {
-    spec.classification = DetectionLossSpec::Classification::kSoftmax;
-    spec.logit_scale = in.classification_loss().weighted_softmax().logit_scale();
-  } else if (in.classification_loss().has_weighted_sigmoid_focal()) {
-    const auto& focal = in.classification_loss().weighted_sigmoid_focal();
-    spec.classification = DetectionLossSpec::Classification::kSigmoidFocal;
-    spec.focal_gamma = focal.gamma();
-    if (focal.has_alpha()) spec.focal_alpha = focal.alpha();
-  }
-  if (in.localization_loss().has_weighted_l2()) {
-    spec.localization = DetectionLossSpec::Localization::kL2;
-  } else {
-    spec.smooth_l1_delta = in.localization_loss().weighted_smooth_l1().delta();
-  }
+  VisitClassificationLoss(in.classification_loss(), ClassificationLossResolver{&spec});
+  VisitLocalizationLoss(in.localization_loss(), LocalizationLossResolver{&spec});
   if (in.has_hard_example_miner()) spec.hard_example_miner = ResolveMiner(in.hard_example_miner());
   spec.classification_weight = in.classification_weight();
   spec.localization_weight = in.localization_weight();

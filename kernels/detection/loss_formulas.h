@@ -1,5 +1,6 @@
 // The formulas of detection_losses.h for one score or one entry of a box code, for the CPU and for
-// a GPU. Pure functions that compute in double.
+// a GPU. Pure functions that compute in double. Each switch names every loss, so a new one does not
+// compile before it has its formula. docs/HACKING.md says how to add a loss.
 #ifndef PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 
@@ -53,26 +54,38 @@ PUSHPULL_HOST_DEVICE inline double FocalFactor(const LossFormula& formula, doubl
          pow(Probability(-s), formula.focal_gamma);
 }
 
-// kSigmoid and kSigmoidFocal: what one score adds to the loss, and the derivative of that.
+// What one score adds to the loss, and the derivative of that, for losses that are sums over the
+// scores. Softmax is not one: both return 0 for it.
 PUSHPULL_HOST_DEVICE inline double ScoreLoss(const LossFormula& formula, double score,
                                              bool is_target) {
   const double s = is_target ? score : -score;
-  const double loss = NegativeLogSigmoid(s);
-  return formula.classification == DetectionLossSpec::Classification::kSigmoidFocal
-             ? FocalFactor(formula, s, is_target) * loss
-             : loss;
+  switch (formula.classification) {
+    case DetectionLossSpec::Classification::kSigmoid:
+      return NegativeLogSigmoid(s);
+    case DetectionLossSpec::Classification::kSigmoidFocal:
+      return FocalFactor(formula, s, is_target) * NegativeLogSigmoid(s);
+    case DetectionLossSpec::Classification::kSoftmax:
+      break;
+  }
+  return 0.0;
 }
 
 PUSHPULL_HOST_DEVICE inline double ScoreSlope(const LossFormula& formula, double score,
                                               bool is_target) {
-  if (formula.classification != DetectionLossSpec::Classification::kSigmoidFocal) {
-    return Probability(score) - (is_target ? 1.0 : 0.0);
+  switch (formula.classification) {
+    case DetectionLossSpec::Classification::kSigmoid:
+      return Probability(score) - (is_target ? 1.0 : 0.0);
+    case DetectionLossSpec::Classification::kSigmoidFocal: {
+      const double s = is_target ? score : -score;
+      const double inner =
+          -formula.focal_gamma * Probability(s) * NegativeLogSigmoid(s) - Probability(-s);
+      const double slope = FocalFactor(formula, s, is_target) * inner;
+      return is_target ? slope : -slope;
+    }
+    case DetectionLossSpec::Classification::kSoftmax:
+      break;
   }
-  const double s = is_target ? score : -score;
-  const double inner =
-      -formula.focal_gamma * Probability(s) * NegativeLogSigmoid(s) - Probability(-s);
-  const double slope = FocalFactor(formula, s, is_target) * inner;
-  return is_target ? slope : -slope;
+  return 0.0;
 }
 
 // kSoftmax: the loss, and its derivative by one score. log_sum is ln of the sum of
@@ -92,23 +105,36 @@ PUSHPULL_HOST_DEVICE inline double SoftmaxSlope(const LossFormula& formula, doub
 // the entry from its target.
 PUSHPULL_HOST_DEVICE inline double CodeLoss(const LossFormula& formula, double d) {
   const double distance = fabs(d), delta = formula.smooth_l1_delta;
-  const bool quadratic =
-      formula.localization == DetectionLossSpec::Localization::kL2 || distance <= delta;
-  return quadratic ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
+  switch (formula.localization) {
+    case DetectionLossSpec::Localization::kSmoothL1:
+      return distance <= delta ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
+    case DetectionLossSpec::Localization::kL2:
+      return 0.5 * distance * distance;
+  }
+  return 0.0;
 }
 
 PUSHPULL_HOST_DEVICE inline double CodeSlope(const LossFormula& formula, double d) {
-  const bool linear = formula.localization == DetectionLossSpec::Localization::kSmoothL1 &&
-                      fabs(d) > formula.smooth_l1_delta;
-  return linear ? copysign(formula.smooth_l1_delta, d) : d;
+  switch (formula.localization) {
+    case DetectionLossSpec::Localization::kSmoothL1:
+      return fabs(d) > formula.smooth_l1_delta ? copysign(formula.smooth_l1_delta, d) : d;
+    case DetectionLossSpec::Localization::kL2:
+      return d;
+  }
+  return 0.0;
 }
 
 // The weight of the localization loss. TensorFlow's L2 loss applies the weight to the differences
 // before it squares them, so there it is squared too.
 PUSHPULL_HOST_DEVICE inline double LocalizationWeight(const LossFormula& formula,
                                                       double box_weight) {
-  return formula.localization == DetectionLossSpec::Localization::kL2 ? box_weight * box_weight
-                                                                      : box_weight;
+  switch (formula.localization) {
+    case DetectionLossSpec::Localization::kSmoothL1:
+      return box_weight;
+    case DetectionLossSpec::Localization::kL2:
+      return box_weight * box_weight;
+  }
+  return 0.0;
 }
 
 }  // namespace pushpull
