@@ -11,7 +11,7 @@ build_packages=(
   libjpeg62-turbo-dev libpng-dev libstb-dev libpugixml-dev libhwy-dev libmicrohttpd-dev prometheus-cpp-dev
 )
 other_packages=(
-  libdnnl-dev libzmq3-dev clang-format-14 clang-tidy-14 shellcheck openssl
+  libzmq3-dev clang-format-14 clang-tidy-14 shellcheck openssl
   python3-minimal python3-yaml python3-matplotlib python3-numpy python3-prometheus-client
 )
 
