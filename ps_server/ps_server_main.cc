@@ -97,10 +97,6 @@ ABSL_FLAG(std::string, trace, "",
           "File for a Chrome trace of the server's work, for chrome://tracing or ui.perfetto.dev; "
           "it ends at 64 MiB; empty: no trace");
 ABSL_FLAG(
-    std::string, enable_debug_services, "",
-    "true: serve gRPC's reflection and channelz at the training port; false: do not; default: "
-    "only if the port is local to this machine");
-ABSL_FLAG(
     int, metrics_port, 0,
     "Port of an HTTP server with a status page at / and Prometheus metrics at /metrics; 0: off");
 ABSL_FLAG(
@@ -119,12 +115,13 @@ namespace {
 // The value of --from_checkpoint that is given without a step.
 constexpr char kNewest[] = "newest";
 
-// Parses a boolean flag whose default comes from elsewhere. An empty value gives nullopt.
-absl::StatusOr<std::optional<bool>> OptionalFlag(absl::string_view name, const std::string& value) {
+// Parses --sync. An empty value gives nullopt.
+absl::StatusOr<std::optional<bool>> SyncFromFlags() {
+  const std::string value = absl::GetFlag(FLAGS_sync);
   if (value.empty()) return std::optional<bool>();
   if (value == "true" || value == "1") return std::optional<bool>(true);
   if (value == "false" || value == "0") return std::optional<bool>(false);
-  return UsageError(absl::StrCat("--", name, "=", value, ", expected true or false"));
+  return UsageError(absl::StrCat("--sync=", value, ", expected true or false"));
 }
 
 // Returns the number of tasks with the flag that gives it, --tasks or --ps_tasks. Returns nullopt
@@ -356,16 +353,11 @@ absl::Status RunServer(bool check_config) {
   addresses.push_back(cluster.listen.value);
   PP_RETURN_IF_ERROR(CheckAddresses(security, addresses));
   if (absl::GetFlag(FLAGS_check_cluster)) {
-    PP_ASSIGN_OR_RETURN(const std::optional<bool> mode,
-                        OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
+    PP_ASSIGN_OR_RETURN(const std::optional<bool> mode, SyncFromFlags());
     return CheckPeers(cluster, mode, security);
   }
   PP_RETURN_IF_ERROR(CheckFlags(cluster, security));
-  PP_ASSIGN_OR_RETURN(const std::optional<bool> sync,
-                      OptionalFlag("sync", absl::GetFlag(FLAGS_sync)));
-  PP_ASSIGN_OR_RETURN(
-      const std::optional<bool> debug_services,
-      OptionalFlag("enable_debug_services", absl::GetFlag(FLAGS_enable_debug_services)));
+  PP_ASSIGN_OR_RETURN(const std::optional<bool> sync, SyncFromFlags());
   const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
   PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config,
                       LoadValidConfig(path, ContextOf(sync)));
@@ -381,7 +373,6 @@ absl::Status RunServer(bool check_config) {
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([](int) {});
   ServerOptions options = OptionsFromFlags(cluster, std::move(config), sync);
   options.security = security;
-  options.debug_services = debug_services;
   options.stop_requested = [&signal] { return signal->requested(); };
   ClockOffset trace_clock;
   std::unique_ptr<TraceWriter> trace;

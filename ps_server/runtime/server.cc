@@ -15,7 +15,6 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
-#include "common/wire/transport_security.h"
 #include "ps_server/runtime/finished_run.h"
 #include "ps_server/runtime/shard_peer.h"
 #include "ps_server/transport/descriptor_budget.h"
@@ -255,13 +254,11 @@ absl::Status Server::Listen() {
       FitConnections(options_.limits.max_connections, NumTasksHere());
   for (int i = 0; i < NumTasksHere(); ++i) {
     PP_ASSIGN_OR_RETURN(const std::string address, TaskAddress(options_.listen, i));
-    TransportOptions transport = transport_;
-    transport.debug_services = options_.debug_services.value_or(IsLocalAddress(address));
     counters_.push_back(
         std::make_shared<RequestCounters>([clock = SteadyClock()] { return clock.Now(); }));
     handlers_.push_back(std::make_unique<CountingHandler>(switches_[i].get(), counters_.back()));
     PP_ASSIGN_OR_RETURN(std::unique_ptr<GrpcPsServer> server,
-                        StartGrpcPsServer(address, handlers_.back().get(), transport));
+                        StartGrpcPsServer(address, handlers_.back().get(), transport_));
     servers_.push_back(std::move(server));
   }
   return absl::OkStatus();

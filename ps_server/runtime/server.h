@@ -49,9 +49,6 @@ struct ServerOptions : SharedServerOptions {
   // Learns the clock of task 0 if task 0 is in another process. May be null; must outlive the
   // server.
   ClockOffset* trace_clock = nullptr;
-  // Whether to serve gRPC's reflection and channelz. nullopt: only at addresses that are local
-  // to this machine.
-  std::optional<bool> debug_services = std::nullopt;
 };
 
 // Call order: Create, WaitForEnd any number of times, Stop; all from one thread.

@@ -180,14 +180,13 @@ class GrpcPsServerImpl final : public GrpcPsServer {
     // A chunk is received by one thread and freed by another. With one malloc arena per thread, the
     // arenas together would grow to the sum of the most that each ever held.
     mallopt(M_ARENA_MAX, 1);
-    InitGrpcRuntime();  // before the builder, whose constructor collects the registered plugins
+    InitGrpcRuntime();  // before the builder, whose quota starts gRPC
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     builder.RegisterService(&service_);
-    const Reflection reflection = options.debug_services ? Reflection::kOn : Reflection::kOff;
-    PP_ASSIGN_OR_RETURN(
-        listening_, StartListening(address, options.credentials.get(), reflection, options.limits,
-                                   &builder, &connections_, &watch_));
+    PP_ASSIGN_OR_RETURN(listening_,
+                        StartListening(address, options.credentials.get(), options.limits, &builder,
+                                       &connections_, &watch_));
     return absl::OkStatus();
   }
 

@@ -35,9 +35,8 @@ class HealthServerImpl final : public HealthServer {
     grpc::ServerBuilder builder;
     ConfigureServer(options, &builder);
     queue_ = builder.AddCompletionQueue();
-    PP_ASSIGN_OR_RETURN(listening_,
-                        StartListening(address, nullptr, Reflection::kOff, options.limits, &builder,
-                                       &connections_, &watch_));
+    PP_ASSIGN_OR_RETURN(listening_, StartListening(address, nullptr, options.limits, &builder,
+                                                   &connections_, &watch_));
     return absl::OkStatus();
   }
 

@@ -1,11 +1,9 @@
 #include "ps_server/transport/listen.h"
 
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/security/server_credentials.h>
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -15,17 +13,6 @@
 #include "ps_server/transport/listening_sockets.h"
 
 namespace pushpull {
-namespace {
-
-class NoPlugins final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments*) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->clear();
-  }
-};
-
-}  // namespace
 
 ConnectionPreface PrefaceOf(const TransportCredentials* credentials) {
   const bool tls = credentials != nullptr && credentials->encrypted();
@@ -34,12 +21,11 @@ ConnectionPreface PrefaceOf(const TransportCredentials* credentials) {
 
 absl::StatusOr<ListeningServer> StartListening(const std::string& address,
                                                const TransportCredentials* credentials,
-                                               Reflection reflection, const ServerLimits& limits,
+                                               const ServerLimits& limits,
                                                grpc::ServerBuilder* builder, ConnectionTable* table,
                                                CallWatch* watch) {
   PP_ASSIGN_OR_RETURN(ListeningSockets sockets, ListeningSockets::Bind(address));
   InitGrpcRuntime();
-  if (reflection == Reflection::kOff) builder->SetOption(std::make_unique<NoPlugins>());
 
   ListeningServer result;
   result.address = sockets.address();

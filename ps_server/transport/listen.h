@@ -30,9 +30,6 @@ struct ListeningServer {
   std::unique_ptr<ConnectionGate> gate;
 };
 
-// Whether the server offers reflection and channelz.
-enum class Reflection { kOff, kOn };
-
 // The connection preface that a server with these credentials expects. Null means plaintext.
 ConnectionPreface PrefaceOf(const TransportCredentials* credentials);
 
@@ -41,7 +38,7 @@ ConnectionPreface PrefaceOf(const TransportCredentials* credentials);
 // the server. Null credentials mean plaintext. Errors: as for StartGrpcPsServer.
 absl::StatusOr<ListeningServer> StartListening(const std::string& address,
                                                const TransportCredentials* credentials,
-                                               Reflection reflection, const ServerLimits& limits,
+                                               const ServerLimits& limits,
                                                grpc::ServerBuilder* builder, ConnectionTable* table,
                                                CallWatch* watch);
 

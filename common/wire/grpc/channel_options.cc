@@ -83,11 +83,7 @@ void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* build
   }
   grpc::ResourceQuota quota("pushpull");
   quota.Resize(options.memory_quota_bytes);
-  quota.SetMaxThreads(limits.max_threads);
   builder->SetResourceQuota(quota);
-  builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
 
 }  // namespace pushpull

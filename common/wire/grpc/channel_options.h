@@ -37,8 +37,6 @@ struct TransportOptions {
   // repeat it. This bounds how long a certificate stays in use after it was replaced or has
   // expired.
   absl::Duration max_connection_age = absl::InfiniteDuration();
-  // Server: offers reflection and channelz, for tools like grpcdebug.
-  bool debug_services = true;
   // Largest message received: a chunk with its header. A larger one ends its call with
   // RESOURCE_EXHAUSTED.
   int max_message_bytes = (1 << 20) + 64 * 1024;
@@ -71,7 +69,7 @@ inline constexpr absl::Duration kTlsConnectionAge = absl::Minutes(10);
 
 grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options);
 
-// Also sets the memory quota and the number of threads.
+// Also sets the memory quota.
 void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* builder);
 
 }  // namespace pushpull

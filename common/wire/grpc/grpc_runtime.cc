@@ -3,8 +3,6 @@
 
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
-#include <grpcpp/ext/channelz_service_plugin.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -50,8 +48,6 @@ void InitGrpcRuntime() {
     // epoll.
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::channelz::experimental::InitChannelzService();
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 }
 

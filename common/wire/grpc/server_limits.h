@@ -35,8 +35,6 @@ struct ServerLimits {
   // Metadata of one call. Debian's gRPC 1.51 checks this only after it has read the whole header;
   // the limits of undelivered bytes below bound what it reads until then.
   int max_metadata_bytes = 8 * 1024;
-  // Threads for calls that block a thread; only reflection does.
-  int max_threads = 8;
 
   // Limits of undelivered bytes: bytes of a TCP connection that have not become a whole message.
   // They are the beginnings of messages and headers, which gRPC 1.51 buffers before it knows how

@@ -22,14 +22,6 @@ inline constexpr AccessRow kAccessTable[] = {
 #undef PUSHPULL_ROW
         {"/grpc.health.v1.Health/Check", kAllRoles},
     {"/grpc.health.v1.Health/Watch", kAllRoles},
-    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetTopChannels", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetServers", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetServer", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetServerSockets", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetChannel", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetSubchannel", kAdmins},
-    {"/grpc.channelz.v1.Channelz/GetSocket", kAdmins},
 };
 
 // Empty for a method that is not in the table.

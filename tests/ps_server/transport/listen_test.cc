@@ -1,4 +1,4 @@
-// Listening addresses, the health service and reflection.
+// Listening addresses, the health service, and what else is offered.
 #include "ps_server/transport/listen.h"
 
 #include <grpcpp/create_channel.h>
@@ -98,36 +98,19 @@ TEST(ListenTest, TheHealthServerServesNothingElse) {
   }
 }
 
-TEST(ListenTest, ReflectionListsTheService) {
+TEST(ListenTest, OffersNoServicesOfGrpcBesideHealth) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
-  // The bytes of ServerReflectionRequest{list_services = "*"}.
-  const auto [status, reply] =
-      CallRaw((*server)->address(),
-              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*");
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  EXPECT_TRUE(absl::StrContains(reply, "ps.ParameterServer"));
-}
-
-TEST(ListenTest, DebugServicesCanBeDisabled) {
-  FakePsHandler handler;
-  TransportOptions options;
-  for (const bool on : {true, false}) {
-    options.debug_services = on;
-    auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    const std::string address = (*server)->address();
-    for (const auto& [method, request] : {
-             std::pair("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                       "\x3a\x01*"),
-             std::pair("/grpc.channelz.v1.Channelz/GetServers", ""),
-         }) {
-      EXPECT_EQ(CallRaw(address, method, request).first.error_code(),
-                on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
-          << method;
-    }
-    EXPECT_EQ(Health(address, ""), 1) << "the health service is always there";
+  const std::string address = (*server)->address();
+  EXPECT_EQ(Health(address, ""), 1);
+  for (const auto& [method, request] : {
+           // The bytes of ServerReflectionRequest{list_services = "*"}.
+           std::pair("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*"),
+           std::pair("/grpc.channelz.v1.Channelz/GetServers", ""),
+       }) {
+    EXPECT_EQ(CallRaw(address, method, request).first.error_code(), grpc::StatusCode::UNIMPLEMENTED)
+        << method;
   }
 }
 
