@@ -1,5 +1,6 @@
+// The convolutions of MobileNetV1 (Howard et al., 2017), as TensorFlow slim builds them.
 // Tested by tests/common/model/ssd/ssd_network_test.cc.
-#include "common/model/families/mobilenet_v1.h"
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,8 @@
 #include "common/config/model_types.h"
 #include "common/model/families/depths.h"
 #include "common/model/families/family.h"
+#include "common/model/hyperparams.h"
+#include "common/model/network_builder.h"
 
 namespace pushpull {
 namespace {
@@ -24,8 +27,25 @@ constexpr BlockRow kBlocks[] = {{64, 1},  {128, 2},  {128, 1}, {256, 2}, {256, 1
 constexpr int kFirstNarrowBlock = 12;
 constexpr int kNarrowDepths[] = {512, 256};
 
-}  // namespace
+// Nodes whose values an SSD reads, as indices into NetworkSpec::nodes.
+struct MobilenetV1Endpoints {
+  int conv2d_3_pointwise = 0;   // stride 4
+  int conv2d_5_pointwise = 0;   // stride 8
+  int conv2d_11_pointwise = 0;  // stride 16
+  int conv2d_13_pointwise = 0;  // stride 32
+};
 
+struct MobilenetV1Options {
+  double multiplier = 1.0;
+  int min_depth = 8;
+  // The last block that is added: 11, or 13 for all.
+  int last_block = 13;
+  // Blocks 12 and 13 have 512 and 256 channels instead of 1,024: TensorFlow's backbone of FPN-Lite.
+  bool narrow_end = false;
+};
+
+// Adds the layers Conv2d_0 to Conv2d_13_pointwise under `scope`. The first layer reads the image.
+// CHECKs that `hyperparams` has a batch norm.
 MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, const MobilenetV1Options& options,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder) {
@@ -53,6 +73,8 @@ MobilenetV1Endpoints AddMobilenetV1Body(const std::string& scope, const Mobilene
   endpoints.conv2d_13_pointwise = last;
   return endpoints;
 }
+
+}  // namespace
 
 LayerHyperparams MobilenetV1Scope(bool keras) {
   LayerHyperparams hyperparams = MobilenetScope(keras);

@@ -1,13 +1,15 @@
-#include "common/model/families/mobilenet_v2.h"
-
+// The convolutions of MobileNetV2 (Sandler et al., CVPR 2018), as TensorFlow slim builds them.
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/config/model_types.h"
 #include "common/model/families/depths.h"
 #include "common/model/families/family.h"
+#include "common/model/hyperparams.h"
+#include "common/model/network_builder.h"
 
 namespace pushpull {
 namespace {
@@ -33,6 +35,30 @@ constexpr int kFpnLiteDepth = 256;
 
 constexpr char kClassifierScope[] = "MobilenetV2";
 
+// How the multiplier changes the channels of the last 1x1 convolution.
+enum class LastDepthScaling {
+  kBoth,      // any multiplier scales them, as in all layers: TensorFlow 1's detectors
+  kOnlyUp,    // only a multiplier above 1 scales them: slim's classifier
+  kOnlyDown,  // only a multiplier below 1 scales them: TensorFlow 2's detectors
+};
+
+struct MobilenetV2Widths {
+  double multiplier = 1.0;
+  int min_depth = 8;
+  LastDepthScaling last_depth_scaling = LastDepthScaling::kBoth;
+  // Before the multiplier. 0: there is no last 1x1 convolution.
+  int last_depth = 1280;
+};
+
+// Nodes whose values are read by the rest of a network, as indices into NetworkSpec::nodes.
+struct MobilenetV2Endpoints {
+  int layer_4 = 0;             // stride 4: expanded_conv_2
+  int layer_7 = 0;             // stride 8: expanded_conv_5
+  int layer_14 = 0;            // stride 16: expanded_conv_12
+  int layer_15_expansion = 0;  // stride 16: the expansion of expanded_conv_13
+  int layer_19 = 0;            // stride 32: the last convolution, or without one expanded_conv_16
+};
+
 double LastMultiplier(const MobilenetV2Widths& widths) {
   switch (widths.last_depth_scaling) {
     case LastDepthScaling::kOnlyUp:
@@ -45,25 +71,8 @@ double LastMultiplier(const MobilenetV2Widths& widths) {
   return widths.multiplier;
 }
 
-int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
-                      NetworkBuilder* builder) {
-  MobilenetV2Widths widths;
-  widths.multiplier = classifier.feature_extractor().depth_multiplier();
-  widths.min_depth = classifier.feature_extractor().min_depth();
-  widths.last_depth_scaling = LastDepthScaling::kOnlyUp;
-  return AddMobilenetV2Body(kClassifierScope, widths, hyperparams, builder).layer_19;
-}
-
-// slim's definition of the network comes after the config's hyperparameters and keeps these.
-// Keras's network has all of the config's.
-LayerHyperparams WithSlimsDefinition(const LayerHyperparams& hyperparams) {
-  LayerHyperparams result = WithGammaAndBeta(hyperparams);
-  result.activation = Relu6UnlessSwish(hyperparams.activation);
-  return result;
-}
-
-}  // namespace
-
+// Adds a convolution, 17 inverted residual blocks and the last 1x1 convolution under `scope`. The
+// first layer reads the image. CHECKs that `hyperparams` has a batch norm.
 MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const MobilenetV2Widths& widths,
                                         const LayerHyperparams& hyperparams,
                                         NetworkBuilder* builder) {
@@ -97,7 +106,7 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
     if (i == 5) endpoints.layer_7 = last;
     if (i == 12) endpoints.layer_14 = last;
   }
-  endpoints.layer_18 = endpoints.layer_19 = last;
+  endpoints.layer_19 = last;
   if (widths.last_depth == 0) return endpoints;
   const int last_depth =
       MakeDivisible(widths.last_depth * LastMultiplier(widths), kChannelDivisor, widths.min_depth);
@@ -105,6 +114,25 @@ MobilenetV2Endpoints AddMobilenetV2Body(const std::string& scope, const Mobilene
       builder->AddNormalized({scope + "/Conv_1", last, 1, 1, last_depth, activation}, hyperparams);
   return endpoints;
 }
+
+int AddClassifierBody(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
+                      NetworkBuilder* builder) {
+  MobilenetV2Widths widths;
+  widths.multiplier = classifier.feature_extractor().depth_multiplier();
+  widths.min_depth = classifier.feature_extractor().min_depth();
+  widths.last_depth_scaling = LastDepthScaling::kOnlyUp;
+  return AddMobilenetV2Body(kClassifierScope, widths, hyperparams, builder).layer_19;
+}
+
+// slim's definition of the network comes after the config's hyperparameters and keeps these.
+// Keras's network has all of the config's.
+LayerHyperparams WithSlimsDefinition(const LayerHyperparams& hyperparams) {
+  LayerHyperparams result = WithGammaAndBeta(hyperparams);
+  result.activation = Relu6UnlessSwish(hyperparams.activation);
+  return result;
+}
+
+}  // namespace
 
 ClassifierFamily MobilenetV2Classifier(absl::string_view) {
   return {kClassifierScope, AddClassifierBody};
