@@ -175,7 +175,7 @@ void AddJob(const MonitoringSnapshot& snapshot, json* result) {
 std::string StatusJson(const MonitoringSnapshot& snapshot) {
   const MonitoringIdentity& identity = snapshot.identity;
   json result = {
-      {"version", identity.version},
+      {"program_version", identity.version},
       {"unix_seconds", snapshot.unix_seconds},
       {"tasks", identity.tasks},
       {"first_task", identity.first_task},

@@ -193,6 +193,8 @@ TEST_F(MonitoringServerTest, StatusJsonHasEveryField) {
   Start();
   const json status = json::parse(BodyOf(Fetch("/status.json")));
   EXPECT_EQ(status["step"], 120);
+  EXPECT_EQ(status["program_version"], "1.2.3");
+  EXPECT_FALSE(status.contains("version")) << "in psctl's JSON it is the step";
   EXPECT_EQ(status["run_id"], "abababababababababababababababab");
   EXPECT_EQ(status["waiting_for"], "clone 1 of 2 (compute)");
   EXPECT_EQ(status["waiting_seconds"], 7.5);
