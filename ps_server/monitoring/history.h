@@ -29,8 +29,6 @@ class History {
 
   // The points in the order of steps. The newest point may cover fewer samples than the others.
   std::vector<HistoryPoint> Points() const;
-  // Number of samples that a complete point covers.
-  size_t looks_per_point() const { return looks_per_point_; }
 
  private:
   // A point as sums of loss and images_per_second over `looks` samples. Step, time and
@@ -43,7 +41,7 @@ class History {
   };
 
   const size_t capacity_;
-  size_t looks_per_point_ = 1;
+  size_t looks_per_point_ = 1;  // number of samples that a complete point covers
   std::vector<Entry> entries_;
 };
 

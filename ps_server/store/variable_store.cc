@@ -215,19 +215,6 @@ absl::StatusOr<PinnedVersion> VariableStore::Pin(uint64_t version) const {
   return pinned;
 }
 
-absl::StatusOr<PinnedVersion> VariableStore::PinNewest() const {
-  for (;;) {
-    const std::optional<uint64_t> version = newest();
-    if (!version.has_value()) {
-      ps::ErrorDetail detail;
-      detail.set_kind(ps::ErrorDetail::NOT_READY);
-      return MakeError(detail, "the shard holds no version yet");
-    }
-    absl::StatusOr<PinnedVersion> pinned = Pin(*version);
-    if (pinned.ok()) return pinned;
-  }
-}
-
 Payload VariableStore::WeightsPayload(const PinnedVersion& pinned) const {
   return {pinned.owner, reinterpret_cast<const char*>(pinned.vectors.weights),
           static_cast<size_t>(range().size()) * sizeof(float)};

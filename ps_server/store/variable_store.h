@@ -3,7 +3,7 @@
 // One atomic word of the file says which buffers hold whole versions, so a half-written version is
 // never visible, neither to readers nor after SIGKILL. state_file.h describes the file.
 //
-// Thread rule: any thread may call Pin, PinNewest, WeightsPayload and the accessors. Only one
+// Thread rule: any thread may call Pin, WeightsPayload and the accessors. Only one
 // thread at a time, the apply thread, may call the methods that write: WaitUntilWritable,
 // DetachReaders, MakeWritable, BeginApply, BeginFill, Commit, Abandon and UseVersion. Calls of
 // AdoptFile and RemoveFile must not overlap. A pin keeps the memory and the file's lock alive by
@@ -81,8 +81,6 @@ class VariableStore {
   // Pins a version. FAILED_PRECONDITION with ErrorDetail VERSION_GONE: the version is not held
   // whole; the detail's step is the newest version, 0 if there is none.
   absl::StatusOr<PinnedVersion> Pin(uint64_t version) const;
-  // Pins the newest version. UNAVAILABLE with ErrorDetail NOT_READY: no version is held.
-  absl::StatusOr<PinnedVersion> PinNewest() const;
   // Returns the weights of the whole shard for a pull. The payload shares the pin.
   Payload WeightsPayload(const PinnedVersion& pinned) const;
 

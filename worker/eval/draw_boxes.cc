@@ -17,10 +17,12 @@ using Color = std::array<uint8_t, 3>;
 
 constexpr Color kBlack = {0, 0, 0};
 constexpr Color kWhite = {255, 255, 255};
-constexpr int kDash = 4;         // length in pixels of dashes and of the gaps between them
-constexpr int kTextHeight = 9;   // of stb_easy_font, in dots, from the top of A to the bottom of g
+constexpr int kDash = 4;        // length in pixels of dashes and of the gaps between them
+constexpr int kLine = 2;        // width in pixels of the frames of detections
+constexpr int kTruthLine = 1;   // width in pixels of the frames of ground truth
+constexpr int kTextHeight = 9;  // of stb_easy_font, in pixels, from the top of A to the bottom of g
 constexpr int kGlyphQuads = 16;  // no character of stb_easy_font has more rectangles
-constexpr int kMargin = 1;       // in dots, around the text of a strip
+constexpr int kMargin = 1;       // in pixels, around the text of a strip
 constexpr int kStripHeight = kTextHeight + 2 * kMargin;
 
 // A rectangle of pixels; `bottom` and `right` are excluded.
@@ -70,8 +72,8 @@ class Canvas {
     Fill({area.top, area.right - columns, area.bottom, area.right}, color, stroke, area);
   }
 
-  // text: printable ASCII. A dot of the font becomes a square of `scale` pixels.
-  void Text(int top, int left, absl::string_view text, int scale, const Color& color) {
+  // text: printable ASCII.
+  void Text(int top, int left, absl::string_view text, const Color& color) {
     // The corners of a rectangle follow each other, so the first and the third are opposite.
     struct Corner {
       float x, y, z;
@@ -83,15 +85,15 @@ class Canvas {
       Corner corners[kGlyphQuads][4];
       const int quads = stb_easy_font_print(0, 0, glyph, nullptr, corners, sizeof(corners));
       for (int i = 0; i < quads; ++i) {
-        const auto edge = [scale](int origin, float dots) {
-          return origin + static_cast<int>(dots) * scale;
+        const auto edge = [](int origin, float pixels) {
+          return origin + static_cast<int>(pixels);
         };
         const Corner& first = corners[i][0];
         const Corner& last = corners[i][2];
         Fill({edge(top, first.y), edge(left, first.x), edge(top, last.y), edge(left, last.x)},
              color);
       }
-      left += stb_easy_font_width(glyph) * scale;
+      left += stb_easy_font_width(glyph);
     }
   }
 
@@ -147,14 +149,13 @@ struct Strip {
 
 // Draws a strip of text with its top at `wanted` and its left edge at `left`, or as near to that as
 // the image allows.
-void DrawStrip(Strip strip, int wanted, int left, int scale, Canvas* canvas) {
-  const int height = kStripHeight * scale;
-  // The width of a character includes two blank dots at its end. They make the side margins.
-  const int width = stb_easy_font_width(strip.text.data()) * scale;
-  const int top = std::clamp(wanted, 0, std::max(0, canvas->height() - height));
+void DrawStrip(Strip strip, int wanted, int left, Canvas* canvas) {
+  // The width of a character includes two blank pixels at its end. They make the side margins.
+  const int width = stb_easy_font_width(strip.text.data());
+  const int top = std::clamp(wanted, 0, std::max(0, canvas->height() - kStripHeight));
   left = std::clamp(left, 0, std::max(0, canvas->width() - width));
-  canvas->Fill({top, left, top + height, left + width}, strip.background);
-  canvas->Text(top + kMargin * scale, left + kMargin * scale, strip.text, scale, strip.text_color);
+  canvas->Fill({top, left, top + kStripHeight, left + width}, strip.background);
+  canvas->Text(top + kMargin, left + kMargin, strip.text, strip.text_color);
 }
 
 Image ToRgb(const Image& image) {
@@ -202,29 +203,27 @@ Image DrawBoxes(const Image& image, const DetectionRecord& record,
   CHECK_EQ(image.pixels.size(), size_t{1} * image.height * image.width * image.channels);
   Image drawn = ToRgb(image);
   Canvas canvas(&drawn);
-  const int scale = std::max(options.text_scale, 1);
-  const int line = std::max(options.line_width, 1);
   for (const TruthBox& truth : record.ground_truth) {
     if (!IsFinite(truth.box)) continue;
     const Area area = AreaOf(truth.box);
     if (canvas.Clip(area).empty()) continue;
     const Color color = ClassColor(truth.label);
-    canvas.Frame(area, std::max(line / 2, 1), color, Canvas::Stroke::kDashed);
+    canvas.Frame(area, kTruthLine, color, Canvas::Stroke::kDashed);
     const std::string text =
         absl::StrCat(NameOf(truth.label, class_names), truth.difficult ? " (difficult)" : "",
                      truth.is_crowd ? " (crowd)" : "", truth.is_group_of ? " (group)" : "");
-    DrawStrip({text, color, kBlack}, area.bottom, area.left, scale, &canvas);
+    DrawStrip({text, color, kBlack}, area.bottom, area.left, &canvas);
   }
   for (const DetectedBox* detection : Select(record.detections, options)) {
     const Area area = AreaOf(detection->box);
     if (canvas.Clip(area).empty()) continue;
     const Color color = ClassColor(detection->label);
-    canvas.Frame(area, line, color, Canvas::Stroke::kSolid);
+    canvas.Frame(area, kLine, color, Canvas::Stroke::kSolid);
     const std::string text = absl::StrFormat("%s: %.0f%%", NameOf(detection->label, class_names),
                                              100 * std::clamp(detection->score, 0.0f, 1.0f));
     const int luminance = 3 * color[0] + 6 * color[1] + color[2];  // 0 to 2550
-    DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color}, area.top - kStripHeight * scale,
-              area.left, scale, &canvas);
+    DrawStrip({text, luminance > 1280 ? kBlack : kWhite, color}, area.top - kStripHeight, area.left,
+              &canvas);
   }
   return drawn;
 }

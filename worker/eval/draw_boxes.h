@@ -21,8 +21,6 @@ namespace pushpull {
 struct DrawOptions {
   float min_score = 0.5f;   // detections with a lower score are not drawn
   int max_detections = 20;  // only this many detections with the highest scores are drawn
-  int line_width = 2;       // of detection frames, in pixels; ground truth has half, at least 1
-  int text_scale = 1;       // pixels per dot of the font
 };
 
 // Returns a bright colour (R, G, B). Consecutive labels have very different colours.

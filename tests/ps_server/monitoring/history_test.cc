@@ -20,7 +20,6 @@ TEST(HistoryTest, KeepsPointsWhileThereIsRoom) {
   ASSERT_EQ(points.size(), 4);
   EXPECT_EQ(points[3].step, 4);
   EXPECT_EQ(points[3].loss, 40.0);
-  EXPECT_EQ(history.looks_per_point(), 1);
 }
 
 TEST(HistoryTest, MergesNeighboursWhenFull) {
@@ -28,7 +27,6 @@ TEST(HistoryTest, MergesNeighboursWhenFull) {
   for (uint64_t step = 1; step <= 5; ++step) history.Add(At(step, 10.0 * step));
   const auto points = history.Points();
   ASSERT_EQ(points.size(), 3);
-  EXPECT_EQ(history.looks_per_point(), 2);
   EXPECT_EQ(points[0].step, 2);
   EXPECT_EQ(points[0].loss, 15.0) << "the mean of the two merged points";
   EXPECT_EQ(points[0].images_per_second, 30.0);
@@ -36,6 +34,9 @@ TEST(HistoryTest, MergesNeighboursWhenFull) {
   EXPECT_EQ(points[0].unix_seconds, 1002.0);
   EXPECT_EQ(points[2].step, 5) << "the newest point covers only one sample so far";
   EXPECT_EQ(points[2].loss, 50.0);
+  history.Add(At(6, 60.0));
+  ASSERT_EQ(history.Points().size(), 3);
+  EXPECT_EQ(history.Points()[2].loss, 55.0) << "a later point covers two samples as well";
 }
 
 TEST(HistoryTest, BoundsItsMemoryAndKeepsTheMean) {

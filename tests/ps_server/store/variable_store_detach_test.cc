@@ -54,7 +54,7 @@ TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesWhileWritesContinue) {
   }
   EXPECT_EQ(store->newest(), 5u);
   for (const PinnedVersion& reader : readers) EXPECT_EQ(DescribeContents(*store, reader), "");
-  const auto newest = store->PinNewest();
+  const auto newest = store->Pin(*store->newest());
   ASSERT_TRUE(newest.ok());
   EXPECT_EQ(DescribeContents(*store, *newest), "");
 }
@@ -66,7 +66,7 @@ TEST_P(VariableStoreDetachTest, DetachedMemoryIsBounded) {
   absl::Status status;
   while (status.ok()) {
     ASSERT_LT(readers.size(), 20u);
-    readers.push_back(*store->PinNewest());
+    readers.push_back(*store->Pin(*store->newest()));
     status = store->DetachReaders();
     if (status.ok()) {
       ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
@@ -114,7 +114,7 @@ TEST_P(VariableStoreDetachTest, AWriteWaitsLongerIfNoReaderCanBeDetached) {
   absl::Status status;
   while (status.ok()) {
     ASSERT_LT(readers.size(), 20u);
-    readers.push_back(*store->PinNewest());
+    readers.push_back(*store->Pin(*store->newest()));
     ASSERT_TRUE(ApplyVersion(store.get(), 1, "")) << "the other buffer must be free";
     status = store->MakeWritable(absl::Milliseconds(1), absl::Milliseconds(5));
   }
@@ -145,7 +145,7 @@ TEST_P(VariableStoreDetachTest, DetachedMemoryIsReused) {
   const int kRounds = 300;
   for (int round = -5; round < kRounds; ++round) {
     if (round == 0) before = MappedBytes();
-    const auto reader = store->PinNewest();
+    const auto reader = store->Pin(*store->newest());
     ASSERT_TRUE(reader.ok());
     ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
     ASSERT_TRUE(store->DetachReaders().ok());
@@ -156,7 +156,7 @@ TEST_P(VariableStoreDetachTest, DetachedMemoryIsReused) {
   }
   const int64_t state_bytes = store->range().size() * 4;
   EXPECT_LT(MappedBytes() - before, kRounds / 4 * state_bytes);
-  const auto newest = store->PinNewest();
+  const auto newest = store->Pin(*store->newest());
   ASSERT_TRUE(newest.ok());
   EXPECT_EQ(DescribeContents(*store, *newest), "");
 }

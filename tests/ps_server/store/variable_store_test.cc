@@ -48,13 +48,13 @@ TEST_F(VariableStoreTest, StartsEmptyAndFillsAVersion) {
   EXPECT_EQ(store->fresh_reason(), "there was no state file");
   EXPECT_FALSE(store->newest().has_value());
   EXPECT_EQ(store->range(), (ElementRange{0, layout_.total_elements()}));
-  EXPECT_EQ(GetErrorDetail(store->PinNewest().status()).kind(), ps::ErrorDetail::NOT_READY);
+  EXPECT_EQ(GetErrorDetail(store->Pin(0).status()).kind(), ps::ErrorDetail::VERSION_GONE);
   EXPECT_TRUE(absl::IsFailedPrecondition(store->BeginApply().status()));
 
   FillVersion(store.get(), 41, 7, "marks");
   EXPECT_TRUE(std::filesystem::exists(dir_.file()));
   ASSERT_EQ(store->newest(), 41u);
-  const auto pinned = store->PinNewest();
+  const auto pinned = store->Pin(*store->newest());
   ASSERT_TRUE(pinned.ok());
   EXPECT_EQ(pinned->version, 41u);
   EXPECT_EQ(pinned->epoch, 7u);
@@ -117,7 +117,7 @@ TEST_F(VariableStoreTest, APinKeepsItsBufferFromBeingWritten) {
   ASSERT_TRUE(ApplyVersion(store.get(), 1, ""));
   auto pinned = store->Pin(0);
   ASSERT_TRUE(pinned.ok());
-  auto newest = store->PinNewest();
+  auto newest = store->Pin(*store->newest());
   Payload payload = store->WeightsPayload(*pinned);
   const absl::Status waited = store->WaitUntilWritable(absl::Milliseconds(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(waited));
@@ -144,7 +144,7 @@ TEST_F(VariableStoreTest, APinKeepsItsBufferFromBeingWritten) {
 TEST_F(VariableStoreTest, APinOutlivesTheStore) {
   auto store = Open();
   FillVersion(store.get(), 3, 1, "");
-  const auto pinned = store->PinNewest();
+  const auto pinned = store->Pin(*store->newest());
   ASSERT_TRUE(pinned.ok());
   store.reset();
   EXPECT_EQ(pinned->vectors.weights[0], 3.0f);

@@ -166,10 +166,7 @@ TEST(DrawBoxesTest, ReturnsTheImageAsRgbIfThereIsNothingToDraw) {
 TEST(DrawBoxesTest, DrawsOnAnImageOfOnePixel) {
   DetectionRecord record = Found({0, 0, 1, 1}, 7, 0.9f);  // label 7 has no name
   record.ground_truth.push_back({{0, 0, 0, 0}, 0, true, true});
-  DrawOptions options;
-  options.line_width = 50;
-  options.text_scale = 3;
-  const Image drawn = DrawBoxes(Grey(1, 1, 1), record, Names(), options);
+  const Image drawn = DrawBoxes(Grey(1, 1, 1), record, Names(), {});
   EXPECT_EQ(At(drawn, 0, 0), ClassColor(7));
 }
 
