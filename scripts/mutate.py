@@ -2,17 +2,19 @@
 """Breaks the code mechanically, one small change at a time, and looks whether a test fails.
 
 usage: scripts/mutate.py [--build=DIR] [--sample=N [--seed=S]] [--changed=REV] [--operators=A,B] [--list] [FILE...]
-  FILE...       sources; default: what COVERED below names (input, protocol, state files, index arithmetic)
+  FILE...       sources; default: with --changed every source that differs, otherwise what COVERED below names (input,
+                protocol, state files, index arithmetic)
   --build=DIR   a configured Ninja build folder (default build)
   --sample=N    N mutants by chance, the same for the same --seed (default 1) and code
   --changed=REV only mutants of lines that differ from the revision REV
   --operators   only these operators of scripts/mutants.py, for instance condition,statement
   --list        print the mutants instead of running them
 
-A source's tests are tests/PATH_test.cc and those that its lines `// Tested by tests/...` name. Each mutant is built,
-and the tests of these files are run; if they pass, so is the whole test program. A mutant does not count if it does
-not compile, and is equivalent if the programs keep their bytes. A survivor is fine if tests/mutation/survivors.toml
-lists it with a reason. Entries of that list that no mutant matches any more are named.
+A source's tests are tests/PATH_test.cc and those that its lines `// Tested by tests/...` name; --changed names the
+sources that have none and leaves them out. Each mutant is built, and the tests of these files are run; if they pass, so
+is the whole test program. A mutant does not count if it does not compile, and is equivalent if the programs keep their
+bytes. A survivor is fine if tests/mutation/survivors.toml lists it with a reason. Entries of that list that no mutant
+matches any more are named.
 
 Changes are made in place and taken back, also after Ctrl-C; after a SIGKILL the next run takes them back.
 Exit code 0: every mutant was caught, equivalent or listed; 1: not every one; 64: bad flags; 70: the build or a test
@@ -49,7 +51,7 @@ LEAST_LIMIT = 20.0  # seconds for a test; five times its time on the code as it 
 def test_programs():
     """Folder of tests -> test program, as tests/CMakeLists.txt has it."""
     text = (ROOT / "tests/CMakeLists.txt").read_text()
-    calls = re.findall(r"^pushpull_tests\((\w+)\s+DIRS\s+(.*?)\s+LINK", text, re.DOTALL | re.MULTILINE)
+    calls = re.findall(r"^\s*pushpull_tests\((\w+)\s+DIRS\s+(.*?)\s+LINK", text, re.DOTALL | re.MULTILINE)
     return {f"tests/{folder}": f"{name}_test" for name, folders in calls for folder in folders.split()}
 
 
@@ -133,7 +135,9 @@ class Tree:
             if name.endswith(".py"):
                 scripts.append(self.test(PROGRAMS, [sys.executable, name]))
             else:
-                suites[self.programs[os.path.dirname(name)]] += re.findall(
+                if (folder := os.path.dirname(name)) not in self.programs:
+                    stop(f"no pushpull_tests() of tests/CMakeLists.txt has the folder {folder}", 70)
+                suites[self.programs[folder]] += re.findall(
                     r"^(?:TYPED_)?TEST\w*\(\s*(\w+),", (ROOT / name).read_text(), re.MULTILINE)
         quick, whole = [], []
         for program, names in suites.items():
@@ -146,8 +150,6 @@ class Tree:
     def prepare(self, source):
         """Builds the tests of a source. Exits if one fails on the code as it is."""
         tests = self.tests(source)
-        if not tests:
-            stop(f"{source}: no test is named in it and none has its name", 64)
         targets = sorted({target for test in tests for target in test.targets})
         built = self.make(targets)
         if built.returncode != 0:
@@ -177,6 +179,13 @@ class Tree:
         """Leaves the programs as the code is."""
         if targets := {target for _, targets, _ in self.ready.values() for target in targets}:
             self.make(targets)  # without targets Ninja would build everything
+
+
+def changed_sources(revision):
+    folders = sorted({pattern.split("/")[0] for pattern in COVERED})
+    names = subprocess.run(["git", "diff", "--name-only", "--diff-filter=d", revision, "--", *folders],
+                           stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True).stdout.splitlines()
+    return [path for path in map(pathlib.Path, names) if path.suffix in (".h", ".cc", ".cuh", ".cu")]
 
 
 def changed_lines(revision, source):
@@ -216,7 +225,10 @@ def parse_flags():
 def main():
     flags = parse_flags()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every finally
-    files = flags.files or sorted(path.relative_to(ROOT) for pattern in COVERED for path in ROOT.glob(pattern))
+    if flags.changed and not flags.files:
+        files = changed_sources(flags.changed)
+    else:
+        files = flags.files or sorted(path.relative_to(ROOT) for pattern in COVERED for path in ROOT.glob(pattern))
     texts = {source: (ROOT / source).read_text() for source in files}
     found = [(source, mutant) for source, text in texts.items() for mutant in mutants_of(text)]
     with open(ROOT / SURVIVORS, "rb") as f:
@@ -232,6 +244,12 @@ def main():
         found = [(source, mutant) for source, mutant in found
                  if any(first <= line <= last for line in changed[source]
                         for first, last in [mutant.lines(texts[source])])]
+    if untested := sorted({str(source) for source, _ in found if not tests_of(source)}):
+        message = f"no test is named in these sources, and none has their name: {' '.join(untested)}"
+        if flags.files or not flags.changed:
+            stop(message, 64)
+        print(message)
+        found = [(source, mutant) for source, mutant in found if str(source) not in untested]
     if flags.sample is not None and flags.sample < len(found):
         found = sorted(random.Random(flags.seed).sample(found, flags.sample), key=lambda each: (each[0], each[1].begin))
 

@@ -1,4 +1,5 @@
 """scripts/mutants.py makes the mutants that it should, and scripts/mutate.py tells them apart in a tiny project."""
+import os
 import pathlib
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
-from mutants import mutants_of  # pylint: disable=wrong-import-position
+import mutate  # noqa: E402  pylint: disable=wrong-import-position
+from mutants import mutants_of  # noqa: E402  pylint: disable=wrong-import-position
 from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 SOURCE = """// Whether a number has one digit: a < b && c.
@@ -34,6 +36,12 @@ NINJA = """rule cxx
   command = c++ -O1 -g -I.. $in -o $out
 build common_test: phony bin/common_test
 build bin/common_test: cxx ../common/digit.cc ../tests/common/digit_test.cc
+"""
+PROGRAMS = """if(ON)
+  pushpull_tests(common
+    DIRS common/base common
+    LINK x)
+endif()
 """
 
 
@@ -86,6 +94,21 @@ class Mutants(unittest.TestCase):
             self.assertTrue(changed != text, mutant)
 
 
+class ThisProject(unittest.TestCase):
+
+    def test_each_covered_source_has_tests_in_a_known_program(self):
+        programs = mutate.test_programs()
+        for pattern in mutate.COVERED:
+            sources = [path.relative_to(ROOT) for path in ROOT.glob(pattern)]
+            self.assertTrue(sources, pattern)
+            for source in sources:
+                tests = mutate.tests_of(source)
+                self.assertTrue(tests, f"{source} has no test")
+                for test in tests:
+                    if test.endswith(".cc"):
+                        self.assertIn(os.path.dirname(test), programs, f"of {test}, which tests {source}")
+
+
 class TinyProject(unittest.TestCase):
 
     def setUp(self):
@@ -97,16 +120,16 @@ class TinyProject(unittest.TestCase):
         for name in ("mutate.py", "mutants.py"):
             shutil.copy(ROOT / "scripts" / name, self.folder / "scripts")
         for name, text in {"common/digit.cc": SOURCE, "common/digit.h": HEADER, "tests/common/digit_test.cc": TEST,
-                           "tests/CMakeLists.txt": "pushpull_tests(common\n  DIRS common/base common\n  LINK x)\n",
+                           "tests/CMakeLists.txt": PROGRAMS,
                            "tests/mutation/survivors.toml": "", "build/build.ninja": NINJA}.items():
             (self.folder / name).write_text(text)
 
-    def command(self, *arguments):
-        return [sys.executable, self.folder / "scripts/mutate.py", "--build", self.folder / "build", *arguments,
-                "common/digit.cc"]
+    def command(self, *arguments, files=("common/digit.cc",)):
+        return [sys.executable, self.folder / "scripts/mutate.py", "--build", self.folder / "build", *arguments, *files]
 
-    def run_script(self, *arguments):
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+    def run_script(self, *arguments, files=("common/digit.cc",)):
+        done = subprocess.run(self.command(*arguments, files=files), capture_output=True, text=True, timeout=300,
+                              check=False)
         self.assertEqual((self.folder / "common/digit.cc").read_text(), self.source, "the source was not restored")
         return done.returncode, done.stdout + done.stderr
 
@@ -153,6 +176,36 @@ class TinyProject(unittest.TestCase):
         code, output = self.run_script()
         self.assertEqual(code, 70, output)
         self.assertIn("fails on the code as it is", output)
+
+    def test_a_test_that_belongs_to_no_program(self):
+        (self.folder / "tests/CMakeLists.txt").write_text("pushpull_tests(common DIRS common/base LINK x)\n")
+        code, output = self.run_script()
+        self.assertEqual(code, 70, output)
+        self.assertIn("no pushpull_tests() of tests/CMakeLists.txt has the folder tests/common", output)
+
+    def test_a_source_without_tests(self):
+        (self.folder / "common/lonely.cc").write_text(SOURCE)
+        code, output = self.run_script("--list", files=["common/digit.cc", "common/lonely.cc"])
+        self.assertEqual(code, 64, output)
+        self.assertIn("none has their name: common/lonely.cc", output)
+
+    def test_changed_looks_at_every_source_that_differs(self):
+        # COVERED has no pattern for files directly in common/.
+        for name in ("common/digit.cc", "common/lonely.cc", "common/removed.cc", "common/same.cc"):
+            (self.folder / name).write_text(SOURCE)
+        git = ["git", "-C", self.folder, "-c", "user.name=a", "-c", "user.email=a@example"]
+        for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=as it was"]):
+            subprocess.run([*git, *command], check=True)
+        self.source = SOURCE.replace("x <= 9", "x <= 8")
+        for name in ("common/digit.cc", "common/lonely.cc"):
+            (self.folder / name).write_text(self.source)
+        (self.folder / "common/removed.cc").unlink()
+        code, output = self.run_script("--list", "--changed=HEAD", files=())
+        self.assertEqual(code, 0, output)
+        self.assertIn("none has their name: common/lonely.cc\n", output)
+        self.assertIn("swap      common/digit.cc:6: return x <= 8;\n    -> return x < 8;", output)
+        for other in (":5:", "common/lonely.cc:", "common/removed.cc", "common/same.cc"):
+            self.assertNotIn(other, output)
 
     def test_samples_are_repeatable(self):
         lists = [self.run_script("--list", "--sample=4", f"--seed={seed}")[1] for seed in (1, 1, 2)]
