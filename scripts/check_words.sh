@@ -10,8 +10,7 @@ violations=0
 retired() {
   local advice=$1 pattern=$2 hits
   shift 2
-  hits=$(grep -rnIE "$pattern" "$@" --include='*.h' --include='*.cc' --include='*.cu' --include='*.cuh' \
-    --include='*.proto' --include='*.py' --include='*.sh' --include='*.md' --include='*.txt' --include='*.html' \
+  hits=$(grep -rnIE "$pattern" "$@" --exclude-dir=__pycache__ --exclude-dir=golden \
     --exclude=GLOSSARY.md --exclude=CHANGELOG.md --exclude=check_words.sh --exclude=check_words_test.sh \
     2> /dev/null | sed -E "s|^([^:]+:[0-9]+):.*|\1: $advice|")
   if [ -n "$hits" ]; then

@@ -28,6 +28,8 @@ if ! "$check" "$tree" > /dev/null; then
 fi
 expect_caught worker/data/a.h 'int64_t num_pictures = 0;'
 expect_caught deploy/a.md 'ps_worker_up'
+expect_caught deploy/prometheus/a.yml 'expr: ps_worker_up == 0'
+expect_caught scripts/campaign/run '# Watching a run'
 expect_caught ps_server/core/b.h '// Answers the calls of an operator.'
 expect_caught ps_server/core/c.h 'class StepRound;'
 expect_caught ps_server/transport/a.h 'bool IsBarred();'

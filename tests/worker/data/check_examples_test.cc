@@ -54,7 +54,7 @@ TEST(CheckExamplesTest, RefusesADataSetWithoutTheBoxesThatItNeeds) {
   EXPECT_TRUE(Check(source).ok()) << "a classifier needs no boxes";
 }
 
-// Of the examples of VariedSource every fourth, from the first on, has no box.
+// Every fourth example of VariedSource, from the first on, has no box.
 TEST(CheckExamplesTest, CountsOnlyTheExamplesThatAreUsed) {
   for (const int n : {1, 4}) {
     auto source = std::make_unique<VariedSource>(40);
