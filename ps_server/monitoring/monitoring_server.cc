@@ -21,14 +21,12 @@ constexpr absl::Duration kFreshFor = absl::Milliseconds(250);
 // A page that is made again on request once it is older than kFreshFor.
 class Cached {
  public:
-  template <typename Make>
-  std::shared_ptr<const std::string> Get(absl::Duration now, const Make& make) {
-    if (text_ == nullptr || now - made_ >= kFreshFor) {
-      text_ = std::make_shared<const std::string>(make());
-      made_ = now;
-    }
-    return text_;
+  bool IsFresh(absl::Duration now) const { return text_ != nullptr && now - made_ < kFreshFor; }
+  void Put(std::string text, absl::Duration now) {
+    text_ = std::make_shared<const std::string>(std::move(text));
+    made_ = now;
   }
+  const std::shared_ptr<const std::string>& text() const { return text_; }
 
  private:
   std::shared_ptr<const std::string> text_;
@@ -58,6 +56,7 @@ class MonitoringPages {
 
   HttpResponse Get(const HttpRequest& request) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
+    const absl::Duration now = clock_.Now();
     HttpResponse response;
     response.headers = {{"Cache-Control", "no-store"},
                         {"X-Content-Type-Options", "nosniff"},
@@ -83,14 +82,12 @@ class MonitoringPages {
       response.body = page_;
     } else if (request.path == "/status.json") {
       response.content_type = "application/json";
-      response.body = json_.Get(clock_.Now(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return StatusJson(monitor_->Snapshot());
-      });
+      if (!json_.IsFresh(now)) json_.Put(StatusJson(monitor_->Snapshot()), now);
+      response.body = json_.text();
     } else {
       response.content_type = kMetricsContentType;
-      response.body = metrics_.Get(clock_.Now(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return MetricsPage(monitor_->Snapshot());
-      });
+      if (!metrics_.IsFresh(now)) metrics_.Put(MetricsPage(monitor_->Snapshot()), now);
+      response.body = metrics_.text();
     }
     return response;
   }
