@@ -4,7 +4,7 @@ import re
 
 import numpy
 
-from support import FULL, PythonJobTest, main
+from support import FULL, PythonJobTest, config_text, main
 
 import pushpull
 from programs import perceptron
@@ -71,6 +71,25 @@ class Training(PythonJobTest):
             self.assertEqual(encoded[name].tobytes(), again[name].tobytes(), name)
             self.assertTrue((encoded[name] != values).any(), name)
             numpy.testing.assert_allclose(encoded[name], values, atol=0.02, err_msg=name)
+
+    def test_bfloat16_weights_leave_a_statistic_without_a_decay_exact(self):
+        """The server sends the chunk of such a statistic in float32, as the clone asks, and the others in bfloat16."""
+        value = numpy.float32(1.2345)
+        counts = [16777215.0 - step for step in range(10)]  # they need all bits of float32
+        for shared_memory in (True, False):
+            seen = []
+            with self.subTest(shared_memory=shared_memory), pushpull.LocalServer(
+                    config_text(batch=8, steps=10), self.folder / str(shared_memory)) as server:
+                ps = server.connect(gradient_precision="int8", weight_precision="bf16", shared_memory=shared_memory)
+                arrays = {"w": numpy.full(5000, value), "count": numpy.full(3, value)}
+                with pushpull.numpy.Trainer(ps, arrays, {"count": {"moving_statistic": True}},
+                                            show_progress=False) as trainer:
+                    for batch in trainer.batches(40):
+                        seen.append((float(arrays["w"][0]), float(arrays["count"][0])))
+                        count = numpy.full(3, counts[batch.position])
+                        trainer.push({"count": count}, samples=len(batch), loss=1.0)
+                self.assertEqual(server.wait(60), 0)
+                self.assertEqual(seen, [(1.234375, count) for count in [float(value)] + counts[:-1]])
 
     def test_asynchronous(self):
         _, worker = self.train_in_python(self.write_config(sync="false", steps=200), "perceptron.py")
