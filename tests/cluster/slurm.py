@@ -8,7 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
+from free_port import free_port  # noqa: E402  pylint: disable=wrong-import-position
 
 CONF = """
 ClusterName=pushpull
@@ -55,12 +59,6 @@ def missing():
         return (f"no {', '.join(absent)}: apt-get install --no-install-recommends slurm-wlm slurmctld slurmd "
                 "slurm-client munge")
     return ""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Slurm:

@@ -12,8 +12,7 @@ import signal
 import statistics
 import time
 
-from harness import main
-from monitoring_client import free_port
+from harness import free_port, main
 from administrators import FULL, AdministratorTest
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))

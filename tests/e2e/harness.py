@@ -10,6 +10,7 @@ import unittest
 from processes import BIN, PATIENCE_S, ROOT, Process  # noqa: F401  pylint: disable=unused-import
 
 sys.path.append(str(ROOT / "tests" / "testkit"))
+from free_port import free_port  # noqa: E402,F401  pylint: disable=unused-import,wrong-import-position
 from unittest_main import main  # noqa: E402,F401  pylint: disable=unused-import,wrong-import-position
 
 CONFIG = """

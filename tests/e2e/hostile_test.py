@@ -10,14 +10,13 @@ the processor but does not attack; what it costs is part of every other ratio.
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import time
 import unittest
 
-from harness import EndToEndTest, main
+from harness import EndToEndTest, free_port, main
 
 HOSTILE = pathlib.Path(__file__).resolve().parent / "hostile"
 sys.path.insert(0, str(HOSTILE))
@@ -33,12 +32,6 @@ QUIET_S, ATTACK_S = 6, 8
 RSS_BOUND = (1024 + 256) * MIB
 # Two descriptors per connection, and some that are being closed.
 DESCRIPTOR_BOUND = 2 * MAX_CONNECTIONS + 256
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class ServerProbe:

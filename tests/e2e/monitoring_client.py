@@ -1,15 +1,7 @@
 """A client of ps_server's --metrics_port. Standard library only."""
 import http.client
 import json
-import socket
 import time
-
-
-def free_port():
-    """Returns a TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fetch(port, path, method="GET", headers=None):

@@ -11,8 +11,8 @@ import unittest
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import ROOT, SYNTHETIC, EndToEndTest, main
-from monitoring_client import await_status, fetch, free_port
+from harness import ROOT, SYNTHETIC, EndToEndTest, free_port, main
+from monitoring_client import await_status, fetch
 
 sys.path.insert(0, str(ROOT / "tests" / "testkit"))
 import promql  # pylint: disable=wrong-import-position

@@ -8,10 +8,9 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 
-from harness import BIN, ROOT, Process
+from harness import BIN, ROOT, Process, free_port
 
 try:
     import yaml
@@ -28,12 +27,6 @@ def load(name):
     for document in yaml.safe_load_all((MANIFESTS / name).read_text()):
         kinds.setdefault(document["kind"], []).append(document)
     return kinds
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def tf_config(job, replica_type, index):

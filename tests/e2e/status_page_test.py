@@ -10,8 +10,8 @@ import sys
 import threading
 import unittest
 
-from harness import ROOT, EndToEndTest, main
-from monitoring_client import await_status, fetch, free_port, status
+from harness import ROOT, EndToEndTest, free_port, main
+from monitoring_client import await_status, fetch, status
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import headless_chromium  # pylint: disable=wrong-import-position

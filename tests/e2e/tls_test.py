@@ -4,20 +4,13 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
-from harness import ROOT, EndToEndTest, main
+from harness import ROOT, EndToEndTest, free_port, main
 from processes import children
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class TlsTest(EndToEndTest):
@@ -83,24 +76,12 @@ class Refusals(TlsTest):
         self.refused(200, ["did not answer for"], "worker", f"--ps=127.0.0.1:{port}", "--peer_deadline=2s")
 
 
-def two_free_ports():
-    """Returns the first of two consecutive ports that are free."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port + 1))
-                return port
-            except (OSError, OverflowError):
-                pass
-
-
 class Wildcard(TlsTest):
 
     def test_two_tasks_that_listen_on_all_addresses(self):
         """The certificate is for the host of --ps, which is that of the second task, too."""
         self.make_certs("--ps=127.0.0.1", "--workers=1", "--clones=1")
-        port = two_free_ports()
+        port = free_port(2)
         server = self.start("ps.log", "ps_server", f"--pipeline_config_path={self.write_config(steps=5)}",
                             f"--train_dir={self.folder / 'run'}", "--tasks=2", f"--listen=0.0.0.0:{port}",
                             "--state_dir=", *self.tls("ps-0"))

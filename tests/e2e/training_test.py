@@ -8,8 +8,7 @@ import subprocess
 import sys
 import time
 
-from harness import ADAM, PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, main
-from monitoring_client import free_port
+from harness import ADAM, PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, free_port, main
 from state_files import applied_version
 
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "e2e" / "hostile")]
