@@ -41,5 +41,7 @@ if [ -z "$summary" ]; then
 fi
 # ctest counts skipped tests as passed. It lists them at its end: "	 17 - e2e_gpu (Skipped)"
 skipped=$(grep -cE '^[[:space:]]+[0-9]+ - .+ \(Skipped\)$' "$log" || true)
+torch=$(grep -cE '^[[:space:]]+[0-9]+ - .*torch.* \(Skipped\)$' "$log" || true)
+[ "$torch" = 0 ] || echo "$torch of the skipped tests need PyTorch; CONTRIBUTING.md says how to run them"
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 exit $code
