@@ -194,10 +194,14 @@ class Training(EndToEndTest):
             fields = pathlib.Path(f"/proc/{server.popen.pid}/stat").read_text().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-        before, start = processor_seconds(), time.monotonic()
-        time.sleep(1.5)
-        self.assertIsNone(server.popen.poll(), server.text())
-        self.assertLess(processor_seconds() - before, 0.3 * (time.monotonic() - start))
+        deadline = time.monotonic() + PATIENCE_S
+        share = 1.0
+        while share >= 0.3:  # it may still be busy with the end of training
+            self.assertLess(time.monotonic(), deadline, f"the server takes {share:.2f} of a processor")
+            before, start = processor_seconds(), time.monotonic()
+            time.sleep(1.5)
+            self.assertIsNone(server.popen.poll(), server.text())
+            share = (processor_seconds() - before) / (time.monotonic() - start)
         server.popen.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(), 143, server.text())
 

@@ -43,9 +43,10 @@ class EndOfJob(PythonJobTest):
                 cluster = ",".join(f"{self.address(run)}.{i}" for i in range(tasks))
                 servers = [self.start(f"{run}.{i}.log", "ps_server", f"--pipeline_config_path={config}", "--state_dir=",
                                       f"--train_dir={self.folder / run}", f"--cluster={cluster}", f"--task_index={i}",
-                                      "--num_replicas=2") for i in range(tasks)]
+                                      "--num_replicas=2", "--lease=20s") for i in range(tasks)]
                 trainers = [self.trainer_of(pushpull.connect(cluster, clone=clone, num_clones=2)) for clone in (0, 1)]
-                # The other clone makes the last step meanwhile, and the heartbeats hear of the end.
+                # The other clone makes the last step meanwhile, and the heartbeats hear of the end. 4 s are much shorter
+                # than half a lease, for which ps tasks in processes of their own wait.
                 results = [self.in_thread(self.train, trainers[0], 4.0), self.in_thread(self.train, trainers[1])]
                 values = [result() for result in results]
                 for server in servers:

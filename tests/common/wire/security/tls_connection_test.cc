@@ -314,8 +314,9 @@ TEST_F(TlsConnectionTest, ReplacesAgedConnectionsWithoutALostCall) {
 
 TEST_F(TlsConnectionTest, AnExpiredCertificateIsRefusedAtTheNextConnection) {
   const auto server = Serve(certificates_.Of("ps-0"), absl::Seconds(1));
+  // Long enough for the first connection on a slow machine.
   const TlsFiles brief =
-      certificates_.Issue("brief", {.not_after = absl::Now() + absl::Seconds(3)});
+      certificates_.Issue("brief", {.not_after = absl::Now() + absl::Seconds(10)});
   TransportOptions options;
   options.credentials = CredentialsOf(brief);
   const auto client = MakeGrpcPsClient(server->address(), options);
