@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -271,12 +270,15 @@ absl::StatusOr<std::unique_ptr<MonitoringServer>> StartMonitoring() {
   return MonitoringServer::Start(options);
 }
 
-void ShowMonitoring(const Server& server, MonitoringServer* monitoring) {
-  monitoring->Show(server.MakeMonitoringIdentity(std::string(BuildVersion())),
-                   server.MakeMonitoringSources());
+// Shows the server until the result is destroyed.
+std::unique_ptr<MonitoringServer::Shown> ShowMonitoring(const Server& server,
+                                                        MonitoringServer* monitoring) {
+  auto shown = monitoring->Show(server.MakeMonitoringIdentity(std::string(BuildVersion())),
+                                server.MakeMonitoringSources());
   const std::string host = absl::GetFlag(FLAGS_metrics_host);
   LOG(INFO) << "status page at http://" << (host.empty() ? HttpServerOptions().host : host) << ":"
             << monitoring->port() << "/";
+  return shown;
 }
 
 // How often Serve looks for a signal and shows the progress.
@@ -392,10 +394,8 @@ absl::Status RunServer(bool check_config) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<MonitoringServer> monitoring, StartMonitoring());
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Create(std::move(options), &files, &clock));
-  absl::Cleanup hide_monitoring = [&monitoring] {
-    if (monitoring != nullptr) monitoring->Hide();  // before the server goes
-  };
-  if (monitoring != nullptr) ShowMonitoring(*server, monitoring.get());
+  std::unique_ptr<MonitoringServer::Shown> shown;  // destroyed before the server
+  if (monitoring != nullptr) shown = ShowMonitoring(*server, monitoring.get());
   LOG(INFO) << "listening on " << absl::StrJoin(server->addresses(), ", ") << "; train_dir "
             << absl::GetFlag(FLAGS_train_dir);
   const absl::Status end = Serve(server.get(), *signal, &clock);

@@ -107,15 +107,24 @@ class MonitoringPages {
   Cached metrics_ ABSL_GUARDED_BY(mutex_);
 };
 
+class ShownPages final : public MonitoringServer::Shown {
+ public:
+  explicit ShownPages(std::shared_ptr<MonitoringPages> pages) : pages_(std::move(pages)) {}
+  ~ShownPages() override { pages_->Hide(); }
+
+ private:
+  const std::shared_ptr<MonitoringPages> pages_;
+};
+
 class HttpMonitoringServer final : public MonitoringServer {
  public:
   HttpMonitoringServer(std::shared_ptr<MonitoringPages> pages, std::unique_ptr<HttpServer> http)
       : pages_(std::move(pages)), http_(std::move(http)) {}
 
-  void Show(MonitoringIdentity identity, MonitoringSources sources) override {
+  std::unique_ptr<Shown> Show(MonitoringIdentity identity, MonitoringSources sources) override {
     pages_->Show(std::move(identity), std::move(sources));
+    return std::make_unique<ShownPages>(pages_);
   }
-  void Hide() override { pages_->Hide(); }
   int port() const override { return http_->port(); }
 
  private:

@@ -31,11 +31,15 @@ class MonitoringServer {
   // server.
   static absl::StatusOr<std::unique_ptr<MonitoringServer>> Start(const HttpServerOptions& options);
 
-  // Serves the pages from now on. What `sources` refers to must stay until Hide has returned or
-  // this object is gone. Called once.
-  virtual void Show(MonitoringIdentity identity, MonitoringSources sources) = 0;
-  // Ends Show: no function of `sources` runs any more.
-  virtual void Hide() = 0;
+  // The pages are served for as long as this exists. It may outlive the MonitoringServer.
+  class Shown {
+   public:
+    virtual ~Shown() = default;
+  };
+  // What `sources` refers to must outlive the result, after whose destruction no function of
+  // `sources` runs any more. Called once.
+  [[nodiscard]] virtual std::unique_ptr<Shown> Show(MonitoringIdentity identity,
+                                                    MonitoringSources sources) = 0;
 
   virtual int port() const = 0;
 };

@@ -11,7 +11,7 @@ import unittest
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import ROOT, SYNTHETIC, EndToEndTest, free_port, main
+from harness import PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, free_port, main
 from monitoring_client import await_status, fetch
 
 sys.path.insert(0, str(ROOT / "tests" / "testkit"))
@@ -183,6 +183,29 @@ class Monitoring(EndToEndTest):
         self.assertEqual(other.value("ps_tasks"), 2)
         for process in (worker, *servers):
             process.kill(signal.SIGTERM)
+
+    def test_a_server_is_healthy_before_it_knows_its_job(self):
+        """Its external model is declared by its clones, of which there is none yet."""
+        config = self.folder / "external.config"
+        config.write_text("""
+            model { external { name: "test" } }
+            train_config { batch_size: 8 num_steps: 5
+              optimizer { momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.1 } } } } }""")
+        port = free_port()
+        server = self.start_server(config, "run", f"--metrics_port={port}")
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.assertEqual(fetch(port, "/healthz")[::2], (200, "ok\n"))
+                break
+            except OSError:  # it does not listen yet
+                self.assertIsNone(server.popen.poll(), server.text())
+                self.assertLess(time.monotonic(), deadline, server.text())
+                time.sleep(0.1)
+        self.assertEqual(fetch(port, "/metrics")[0], 503)
+        self.assertNotIn("status page at", server.text())
+        server.kill(signal.SIGTERM)
+        self.assertEqual(server.wait(), 143, server.text())
 
     def test_bad_addresses_are_errors(self):
         config = self.write_config()

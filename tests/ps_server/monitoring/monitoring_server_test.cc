@@ -103,7 +103,7 @@ class MonitoringServerTest : public ::testing::Test {
     identity.version = "1.2.3";
     identity.tasks = 2;
     identity.first_task = first_task;
-    server_->Show(identity, MakeSources());
+    shown_ = server_->Show(identity, MakeSources());
   }
   std::string Fetch(const std::string& path, int code = 200) {
     const std::string answer = Get(server_->port(), path);
@@ -116,6 +116,7 @@ class MonitoringServerTest : public ::testing::Test {
   std::shared_ptr<RequestCounters> counters_ =
       std::make_shared<RequestCounters>([] { return absl::ZeroDuration(); });
   std::unique_ptr<MonitoringServer> server_;
+  std::unique_ptr<MonitoringServer::Shown> shown_;
 };
 
 TEST_F(MonitoringServerTest, ServesItsPages) {
@@ -142,9 +143,9 @@ TEST_F(MonitoringServerTest, IsHealthyBeforeThereIsAnythingToShow) {
     Fetch("/nothing", 404);
   };
   expect_nothing_but_health();
-  server_->Show({}, MakeSources());
+  shown_ = server_->Show({}, MakeSources());
   Fetch("/status.json");
-  server_->Hide();
+  shown_.reset();
   const int looks = looks_;
   expect_nothing_but_health();
   absl::SleepFor(HttpServerOptions().tick_interval * 1.5);
