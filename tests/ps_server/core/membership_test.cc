@@ -549,6 +549,7 @@ TEST_F(MembershipTest, TheStatusOfALostCloneSaysNothingOfWhatItDoesNow) {
   request.mutable_progress()->set_phase("compute");
   request.mutable_progress()->set_images_per_second(60);
   request.mutable_progress()->set_images(600);
+  request.mutable_progress()->mutable_gpu()->set_utilization(80);
   Send(coordinator_event::Heartbeat{++call_, request});
   EXPECT_EQ(coordinator_->Status(now_).clones(0).progress().phase(), "compute");
   EXPECT_EQ(coordinator_->Status(now_).clones(0).progress().images_per_second(), 60);
@@ -557,6 +558,7 @@ TEST_F(MembershipTest, TheStatusOfALostCloneSaysNothingOfWhatItDoesNow) {
   EXPECT_FALSE(lost.alive());
   EXPECT_EQ(lost.progress().phase(), "");
   EXPECT_EQ(lost.progress().images_per_second(), 0);
+  EXPECT_TRUE(lost.progress().has_gpu() && lost.progress().gpu().utilization() == 0);
   EXPECT_EQ(lost.progress().images(), 600) << "a counter stays";
 }
 

@@ -391,6 +391,27 @@ TEST(CheckpointRecoveryTest, NamesMovingAveragesThatACheckpointLacks) {
   EXPECT_TRUE(absl::StrContains(started.message(), "use_moving_average")) << started;
 }
 
+TEST(CheckpointRecoveryTest, RefusesToFreezeStatisticsThatStillNeedTheirCorrection) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.pipeline_config =
+      "model { classifier { feature_extractor { conv_hyperparams { activation: RELU_6 batch_norm { "
+      "bias_corrected_moving_statistics: true } } } } } "
+      "train_input_reader { synthetic_input_reader {} } "
+      "eval_input_reader { synthetic_input_reader { seed: 2 } }";
+  {
+    TestServer server(folder, options);
+    const absl::Status end = TrainToTheEnd(&server);
+    ASSERT_TRUE(end.ok()) << end;
+  }
+  options.train_config = "num_steps: 30";
+  options.pipeline_config += " model { classifier { freeze_batchnorm: true } }";
+  TestServer server(folder, options);
+  const absl::Status started = server.Start();
+  EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+  EXPECT_TRUE(absl::StrContains(started.message(), "freezes the batch norm of")) << started;
+}
+
 // A clone updates the moving statistics in each of its mini-batches.
 TEST(CheckpointRecoveryTest, TheManifestCountsTheUpdatesOfLocalSteps) {
   TestFolder folder;

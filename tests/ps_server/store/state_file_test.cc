@@ -306,6 +306,17 @@ TEST_F(StateFileTest, AFileMadeBeforeItsTrainDirBelongsToTheRunAndIsBoundToTheFo
   EXPECT_FALSE(Open(other)->newest().has_value());
 }
 
+TEST_F(StateFileTest, ATrainDirThatIsNotThereDoesNotEraseItsIdentity) {
+  StateHeader known = Header();
+  std::strcpy(known.folder_identity, "inode 17 of 5.5");
+  StateHeader unknown = Header();
+  std::memset(unknown.folder_identity, 0, sizeof(unknown.folder_identity));
+  std::strcpy(unknown.train_dir, "/elsewhere");
+  EXPECT_TRUE(SetFolder(unknown, &known));
+  EXPECT_EQ(HeaderText(known.folder_identity), "inode 17 of 5.5");
+  EXPECT_EQ(HeaderText(known.train_dir), "/elsewhere");
+}
+
 TEST_F(StateFileTest, AFileInUseIsAnErrorThatMayPassAndSaysWhatToDoOtherwise) {
   Prepare();
   const auto store = Open(dir_.options());

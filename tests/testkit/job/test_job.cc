@@ -37,7 +37,8 @@ TestFolder::~TestFolder() {
   RemoveRecursively(files, path_).IgnoreError();
 }
 
-config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config) {
+config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config,
+                                               const std::string& pipeline_config) {
   const std::string base =
       "model { classifier { num_classes: 3 "
       "image_resizer { fixed_shape_resizer { height: 32 width: 32 } } "
@@ -46,7 +47,8 @@ config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config) 
       "momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.1 } } "
       "momentum_optimizer_value: 0.9 } } }";
   config::TrainEvalPipelineConfig config;
-  for (const std::string& text : {base, absl::StrCat("train_config { ", train_config, " }")}) {
+  for (const std::string& text :
+       {base, absl::StrCat("train_config { ", train_config, " }"), pipeline_config}) {
     CHECK(google::protobuf::TextFormat::MergeFromString(text, &config)) << text;
   }
   return config;
@@ -54,7 +56,8 @@ config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config) 
 
 TestServer::TestServer(const TestFolder& folder, TestServerOptions options)
     : folder_(folder.path()), options_(std::move(options)) {
-  config::TrainEvalPipelineConfig config = MakeTinyConfig(options_.train_config);
+  config::TrainEvalPipelineConfig config =
+      MakeTinyConfig(options_.train_config, options_.pipeline_config);
   if (options_.num_epochs > 0) {
     config.mutable_train_input_reader()->set_num_epochs(options_.num_epochs);
   }

@@ -40,7 +40,8 @@ class TestFolder {
 struct TestServerOptions {
   // Protobuf text, merged over the defaults: momentum, 20 steps, batch 31.
   std::string train_config = "";
-  uint32_t num_epochs = 0;     // train_input_reader.num_epochs
+  std::string pipeline_config = "";  // the same for the whole pipeline config
+  uint32_t num_epochs = 0;           // train_input_reader.num_epochs
   bool toy_layout = true;      // false: the layout of the pipeline config, a narrow MobileNetV2
   int64_t large_elements = 0;  // if positive, size of an additional variable of the toy layout
   const VariableLayout* layout = nullptr;  // replaces the toy layout; must outlive the server
@@ -55,7 +56,9 @@ struct TestServerOptions {
   FileSystem* files = nullptr;   // of the server; null: the machine's; must outlive the server
 };
 
-config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config);
+// Both arguments are as in TestServerOptions.
+config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config,
+                                               const std::string& pipeline_config = "");
 
 class TestClone;
 

@@ -36,7 +36,7 @@ class LastStepHandler : public FakePsHandler {
   void Register(const ps::RegisterRequest&, Done<ps::RegisterReply> done) override {
     ps::RegisterReply reply;
     reply.set_epoch(1);
-    reply.set_version(1);
+    reply.set_version(registered_version);
     reply.set_num_steps(1);
     reply.set_num_replicas(1);
     reply.set_lease_milliseconds(lease_milliseconds);
@@ -44,6 +44,7 @@ class LastStepHandler : public FakePsHandler {
   }
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
     if (lost) return FakePsHandler::Heartbeat(request, std::move(done));  // never answers
+    if (request.progress().knows_end()) heard_that_it_knows.store(true);
     ps::HeartbeatReply reply;
     reply.set_epoch(1);
     reply.set_version(1);
@@ -68,6 +69,8 @@ class LastStepHandler : public FakePsHandler {
   uint64_t lease_milliseconds = 60000;
   std::string waits_for;
   std::atomic<bool> saved{false};
+  uint64_t registered_version = 1;               // as a clone hears it when it registers
+  std::atomic<bool> heard_that_it_knows{false};  // knows_end of a heartbeat
 
  private:
   std::atomic<bool> waits_{false};  // the first heartbeat of tells_reason_beside has come
@@ -223,6 +226,21 @@ TEST_F(EndOfTrainingTest, AReasonThatOnlyTheHeartbeatThreadHearsEndsTheWait) {
   const absl::Status status = Run();
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::STOPPED) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "non-finite loss")) << status;
+  EXPECT_TRUE(handler_.heard_that_it_knows.load());
+}
+
+// A server that does not hear this waits for the clone until its lease has ended.
+TEST_F(EndOfTrainingTest, TheServerHearsThatTheCloneKnows) {
+  absl::Status status = Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(handler_.heard_that_it_knows.load()) << "after the clone's last step";
+  handler_.heard_that_it_knows.store(false);
+  handler_.registered_version = 0;
+  handler_.saved.store(true);
+  peer_deadline_ = absl::Seconds(10);
+  status = Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(handler_.heard_that_it_knows.load()) << "if the heartbeat thread heard of the end";
 }
 
 // The pull of the last weights fails in these tests. The clone does not repeat it, so it must not
