@@ -89,7 +89,8 @@ if [ $tidy = 1 ]; then
   if [ ${#units[@]} -gt 0 ]; then
     mapfile -t units < <(printf '%s\n' "${units[@]}" | sort -u)
     echo "lint: clang-tidy over ${#wanted[@]} files in ${#units[@]} units"
-    printf '%s\n' "${units[@]}" | xargs -n 1 -P "$(nproc)" clang-tidy-14 -p $build --quiet --checks="$checks" 2> /dev/null ||
+    printf '%s\n' "${units[@]}" | xargs -n 1 -P "$(nproc)" \
+      clang-tidy-14 -p $build --quiet --extra-arg=-Wthread-safety --checks="$checks" 2> /dev/null ||
       fail "clang-tidy, see above"
   fi
 fi
