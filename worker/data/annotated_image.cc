@@ -3,15 +3,43 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace pushpull {
 
 void BoxIssues::Add(absl::string_view box, const BoxFinding& finding) {
   if (!finding.problem.empty()) left_out.push_back(absl::StrCat(box, ": ", finding.problem));
   if (!finding.clipped.empty()) clipped.push_back(absl::StrCat(box, ": ", finding.clipped));
+  if (!finding.unknown_class.empty()) ++unknown_classes[finding.unknown_class];
+}
+
+BoxFinding UnknownClass(const LabelMap& label_map, absl::string_view class_name) {
+  return {
+      absl::StrCat("the class \"", class_name, "\" is not in the label map ", label_map.source()),
+      "", std::string(class_name)};
+}
+
+std::string DescribeUnknownClasses(const LabelMap& label_map,
+                                   const std::map<std::string, int64_t>& unknown_classes) {
+  constexpr size_t kMaxNamed = 10;
+  std::vector<std::pair<std::string, int64_t>> classes(unknown_classes.begin(),
+                                                       unknown_classes.end());
+  std::stable_sort(classes.begin(), classes.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  const size_t unnamed = classes.size() - std::min(classes.size(), kMaxNamed);
+  classes.resize(classes.size() - unnamed);
+  std::string text =
+      absl::StrCat("the label map ", label_map.source(), " does not have the class ");
+  text += absl::StrJoin(classes, ", ", [](std::string* out, const auto& named) {
+    absl::StrAppend(out, "\"", named.first, "\" (", named.second,
+                    named.second == 1 ? " box)" : " boxes)");
+  });
+  if (unnamed > 0) absl::StrAppend(&text, " and ", unnamed, " more");
+  return text;
 }
 
 BoxFinding CheckBox(Box* box) {
@@ -47,7 +75,7 @@ BoxFinding CheckBox(Box* box) {
 BoxFinding ResolveObject(const LabelMap& label_map, AnnotatedObject* object) {
   const std::optional<int32_t> label = label_map.Find(object->text);
   if (!label) {
-    return {absl::StrFormat("the class \"%s\" is not in the label map", object->text), ""};
+    return UnknownClass(label_map, object->text);
   }
   object->box.label = *label;
   return CheckBox(&object->box);

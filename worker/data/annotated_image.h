@@ -5,6 +5,7 @@
 #define PUSHPULL_WORKER_DATA_ANNOTATED_IMAGE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ inline constexpr float kMaxBoxOvershoot = 0.1f;
 struct BoxFinding {
   std::string problem;  // why the box cannot be used
   std::string clipped;  // that the box was clipped to the image, with the edges that it had
+  // The object's class name, if the problem is that the label map does not have it.
+  std::string unknown_class = {};
   bool usable() const { return problem.empty(); }
 };
 
@@ -61,9 +64,21 @@ struct BoxFinding {
 struct BoxIssues {
   std::vector<std::string> left_out;
   std::vector<std::string> clipped;
+  // The class names that the label map does not have, with the number of their boxes. These boxes
+  // are among those that are left out.
+  std::map<std::string, int64_t> unknown_classes;
   // Adds the finding's texts. `box` names the box, such as "a.xml object 3".
   void Add(absl::string_view box, const BoxFinding& finding);
 };
+
+// Returns the finding for an object whose class name the label map does not have.
+BoxFinding UnknownClass(const LabelMap& label_map, absl::string_view class_name);
+
+// Returns for example
+//   the label map m.pbtxt does not have the class "dog" (7 boxes), "ant" (1 box)
+// Names the ten classes with the most boxes. `unknown_classes` must not be empty.
+std::string DescribeUnknownClasses(const LabelMap& label_map,
+                                   const std::map<std::string, int64_t>& unknown_classes);
 
 // Clips a usable box to the image: moves edges that lie outside onto its border, and says so if one
 // was further outside than kBoxTolerance. Leaves a box alone that has a problem: an edge is not

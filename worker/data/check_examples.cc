@@ -49,11 +49,11 @@ absl::Status CheckExamples(const ImageSource& source, absl::string_view name, Th
   if (stopped()) return absl::CancelledError(absl::StrCat("stopped while reading ", name));
   if (num_bad == 0) {
     if (source.place_of_boxes().empty() || has_boxes) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(name,
-                     ": no image has a box that can be used, so a detector would learn "
-                     "nothing; expected ",
-                     source.place_of_boxes()));
+    const std::string left_out = source.first_box_left_out();
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": no image has a box that can be used, so a detector would learn nothing; ",
+        left_out.empty() ? absl::StrCat("expected ", source.place_of_boxes())
+                         : absl::StrCat("the first box that is left out: ", left_out)));
   }
   std::string message = absl::StrCat(name, ": ", num_bad, " of ", size,
                                      " images cannot be read; repair or remove them:");

@@ -14,12 +14,14 @@
 namespace pushpull {
 
 // Calls get(i, example) for every i in [0, source.size()) on the pool's threads and blocks until
-// all calls have returned. Each thread reuses one Example. The order of the threads does not matter.
+// all calls have returned. Each thread reuses one Example. The order of the threads does not
+// matter.
 //
 // If calls fail, the message quotes the ten failures with the lowest indices, with the name of the
 // source: "<name>: 3 of 200 images cannot be read; ...". The error is like the failed call with the
 // lowest index, except that it is marked as passing (passing_error.h) only if all failures are.
-// INVALID_ARGUMENT also if the source must have boxes (place_of_boxes) and no example has one.
+// INVALID_ARGUMENT also if the source must have boxes (place_of_boxes) and no example has one; the
+// message says what is wrong with the first box that was left out, or where boxes are expected.
 // CANCELLED: `stopped` returned true, and the rest was left out.
 absl::Status CheckExamples(const ImageSource& source, absl::string_view name, ThreadPool* pool,
                            StoppedFn stopped,

@@ -143,32 +143,34 @@ struct ObjectLists {
   const FloatList& weight;
 };
 
-// Finds the label from element i of the lists, each of which may be shorter. Sets *label and
-// returns an empty string, or returns the reason why there is no label.
-std::string FindLabel(const BytesList& texts, const Int64List& ids, int i,
-                      const ExampleDecoding& decoding, int32_t* label) {
+// Finds the label from element i of the lists, each of which may be shorter. Sets *label, or
+// returns a finding with the reason why there is no label.
+BoxFinding FindLabel(const BytesList& texts, const Int64List& ids, int i,
+                     const ExampleDecoding& decoding, int32_t* label) {
   const absl::string_view text =
       i < texts.value_size() ? absl::string_view(texts.value(i)) : absl::string_view();
   int64_t id = 0;
   if (decoding.label_map != nullptr && !text.empty()) {
     const std::optional<int32_t> found = decoding.label_map->Find(text);
-    if (!found) return absl::StrCat("the class \"", text, "\" is not in the label map");
+    if (!found) return UnknownClass(*decoding.label_map, text);
     id = *found + 1;
   } else if (i < ids.value_size()) {
     id = ids.value(i);
-    if (id == 0) return "class id 0 is reserved for the background; ids begin at 1";
+    if (id == 0) return {"class id 0 is reserved for the background; ids begin at 1", ""};
   } else if (text.empty()) {
-    return "has neither class text nor class label";
+    return {"has neither class text nor class label", ""};
   } else {
-    return absl::StrCat("has the class text \"", text,
-                        "\" but no number; give a label map to look it up in");
+    return {absl::StrCat("has the class text \"", text,
+                         "\" but no number; give a label map to look it up in"),
+            ""};
   }
   if (id < 1 || id > decoding.num_classes) {
-    return absl::StrCat("class id ", id, text.empty() ? "" : absl::StrCat(" (\"", text, "\")"),
-                        " is not within 1 to ", decoding.num_classes);
+    return {absl::StrCat("class id ", id, text.empty() ? "" : absl::StrCat(" (\"", text, "\")"),
+                         " is not within 1 to ", decoding.num_classes),
+            ""};
   }
   *label = static_cast<int32_t>(id - 1);
-  return "";
+  return {};
 }
 
 // Returns a name such as "record 3 (a.jpg)".
@@ -185,9 +187,9 @@ std::string FullName(absl::string_view name, Features* features) {
 BoxFinding DecodeObject(const ObjectLists& lists, int i, const ExampleDecoding& decoding,
                         Box* box) {
   *box = Box{lists.ymin.value(i), lists.xmin.value(i), lists.ymax.value(i), lists.xmax.value(i)};
-  std::string problem = FindLabel(lists.text, lists.label, i, decoding, &box->label);
-  if (!problem.empty()) return {std::move(problem), ""};
-  BoxFinding finding = CheckBox(box);
+  BoxFinding finding = FindLabel(lists.text, lists.label, i, decoding, &box->label);
+  if (!finding.usable()) return finding;
+  finding = CheckBox(box);
   if (!finding.usable()) return finding;
   box->difficult = lists.difficult.value_size() > 0 && lists.difficult.value(i) != 0;
   box->is_crowd = lists.is_crowd.value_size() > 0 && lists.is_crowd.value(i) != 0;
@@ -264,10 +266,10 @@ absl::Status DecodeExample(absl::string_view bytes, absl::string_view name,
   const bool has_label = image_text.value_size() > 0 || image_label.value_size() > 0;
   if (decoding.annotation == Annotation::kImageLabel ||
       (decoding.annotation == Annotation::kEither && has_label)) {
-    const std::string problem = FindLabel(image_text, image_label, 0, decoding, &example->label);
-    if (!problem.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(full_name, ": the image: ", problem, " (",
-                                                     kImageText, ", ", kImageLabel, ")"));
+    const BoxFinding finding = FindLabel(image_text, image_label, 0, decoding, &example->label);
+    if (!finding.usable()) {
+      return absl::InvalidArgumentError(absl::StrCat(full_name, ": the image: ", finding.problem,
+                                                     " (", kImageText, ", ", kImageLabel, ")"));
     }
   }
   PP_RETURN_IF_ERROR(decoding.keep_jpeg

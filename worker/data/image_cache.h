@@ -84,6 +84,7 @@ class CachedImageSource final : public ImageSource {
   std::vector<std::string> class_names() const override { return source_->class_names(); }
   std::string describe() const override;
   std::string place_of_boxes() const override { return source_->place_of_boxes(); }
+  std::string first_box_left_out() const override { return source_->first_box_left_out(); }
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 

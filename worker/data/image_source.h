@@ -82,6 +82,8 @@ class ImageSource {
   // Says where in the files the boxes are, for the message that there are none. Empty: the data set
   // need not have boxes.
   virtual std::string place_of_boxes() const { return ""; }
+  // Says what is wrong with the first box that has been left out so far. Empty: there is none.
+  virtual std::string first_box_left_out() const { return ""; }
 
   // Reads example `index`, 0 <= index < size(), into *example, whose memory is reused. May block on
   // the disk. DATA_LOSS or INVALID_ARGUMENT: the image cannot be decoded. NOT_FOUND: its file is

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 #include "common/base/file_system.h"
 #include "common/base/passing_error.h"
@@ -36,6 +37,10 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::Input
     absl::StatusOr<LabelMap> map =
         LabelMap::Load(files, source_options.Path(reader.label_map_path()));
     if (!map.ok()) return InField(options, "label_map_path", map.status());
+    LOG_IF(WARNING, map->num_classes() < options.num_classes)
+        << options.field_name << ".label_map_path: the ids of " << map->source() << " go up to "
+        << map->num_classes() << ", the model has num_classes: " << options.num_classes
+        << "; no example is of the other classes";
     source_options.label_map = *std::move(map);
   }
   SourceOrError source = OpenChosenSource(reader, source_options);

@@ -63,6 +63,7 @@ absl::StatusOr<LabelMap> LabelMap::FromProto(const tensorflow::StringIntLabelMap
                                              absl::string_view source) {
   LabelMap map;
   map.proto_ = proto;
+  map.source_ = std::string(source);
   std::map<int32_t, std::string> by_id;
   for (int i = 0; i < proto.item_size(); ++i) {
     const tensorflow::StringIntLabelMapItem& item = proto.item(i);
@@ -109,9 +110,10 @@ std::optional<int32_t> LabelMap::Find(absl::string_view text) const {
 
 absl::Status LabelMap::CheckFits(int model_classes) const {
   if (num_classes() <= model_classes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the label map's ids go up to ", num_classes(),
-                                                 ", the model has num_classes: ", model_classes,
-                                                 "; make the two agree"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(source_, ": the label map's ids go up to ", num_classes(),
+                   ", the model has num_classes: ", model_classes,
+                   "; correct model.ssd.num_classes (or model.classifier.num_classes) or the map"));
 }
 
 const std::string& LabelMap::name(int32_t label) const {

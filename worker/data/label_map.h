@@ -43,6 +43,8 @@ class LabelMap {
   std::optional<int32_t> Find(absl::string_view text) const;
   // Returns the highest id, which is the number of labels including gaps.
   int num_classes() const { return static_cast<int>(names_.size()); }
+  // Returns where the map comes from, such as the path of its file; for messages.
+  const std::string& source() const { return source_; }
   // INVALID_ARGUMENT: an id is above the number of the model's classes.
   absl::Status CheckFits(int model_classes) const;
   // Returns the display_name, or the name if there is none; empty for a label in a gap. CHECKs that
@@ -57,6 +59,7 @@ class LabelMap {
  private:
   LabelMap() = default;
 
+  std::string source_;
   tensorflow::StringIntLabelMap proto_;
   std::map<std::string, int32_t, std::less<>> labels_;
   std::vector<std::string> names_;

@@ -1,5 +1,6 @@
 #include "worker/data/record_source.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -97,41 +98,76 @@ absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* ex
 absl::Status RecordSource::ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const {
   BoxIssues issues;
   PP_RETURN_IF_ERROR(ReadRecord(index, keep_jpeg, example, &issues));
+  if (!issues.left_out.empty()) NoteLeftOut(index, issues);
   for (const std::string& box : issues.left_out)
     LogBox(box, "; the box is left out", &num_left_out_logged_);
   for (const std::string& box : issues.clipped) LogBox(box, "", &num_clipped_logged_);
   return absl::OkStatus();
 }
 
+void RecordSource::NoteLeftOut(int64_t index, const BoxIssues& issues) const {
+  absl::MutexLock lock(&mutex_);
+  if (first_left_out_.empty() || index < first_left_out_index_) {
+    first_left_out_index_ = index;
+    first_left_out_ = issues.left_out.front();
+  }
+  for (const auto& [name, num_boxes] : issues.unknown_classes) {
+    if (classes_logged_.size() >= kMaxLoggedBoxes) return;
+    if (!classes_logged_.insert(name).second) continue;
+    LOG(WARNING) << UnknownClass(*options_.label_map, name).problem
+                 << "; every box of this class is left out";
+  }
+}
+
+std::string RecordSource::first_box_left_out() const {
+  absl::MutexLock lock(&mutex_);
+  return first_left_out_;
+}
+
+std::string RecordSource::CheckCommand() const {
+  return options_.label_map
+             ? absl::StrCat("make_records --check with --label_map=", options_.label_map->source())
+             : "make_records --check";
+}
+
 void RecordSource::LogBox(absl::string_view box, absl::string_view ending,
-                          std::atomic<int>* num_logged) {
+                          std::atomic<int>* num_logged) const {
   if (num_logged->load(std::memory_order_relaxed) >= kMaxLoggedBoxes) return;
   const int number = num_logged->fetch_add(1, std::memory_order_relaxed);
   if (number >= kMaxLoggedBoxes) return;
   LOG(WARNING) << box << ending
-               << (number + 1 == kMaxLoggedBoxes
-                       ? " (further ones are not logged; make_records --check "
-                         "lists all)"
-                       : "");
+               << (number + 1 == kMaxLoggedBoxes ? absl::StrCat(" (further ones are not logged; ",
+                                                                CheckCommand(), " lists all)")
+                                                 : "");
 }
 
 absl::Status RecordSource::Check(ThreadPool* pool, StoppedFn stopped) const {
-  std::atomic<int64_t> num_left_out{0};
-  std::atomic<int64_t> num_clipped{0};
+  absl::Mutex mutex;
+  int64_t num_left_out = 0;
+  int64_t num_clipped = 0;
+  std::map<std::string, int64_t> unknown_classes;
   const absl::Status status =
       CheckExamples(*this, describe(), pool, stopped, [&](int64_t i, Example* example) {
         BoxIssues issues;
         const absl::Status read = Read(i, example, &issues);
+        if (!issues.left_out.empty()) NoteLeftOut(i, issues);
+        absl::MutexLock lock(&mutex);
         num_left_out += static_cast<int64_t>(issues.left_out.size());
         num_clipped += static_cast<int64_t>(issues.clipped.size());
+        for (const auto& [name, num_boxes] : issues.unknown_classes) {
+          unknown_classes[name] += num_boxes;
+        }
         return read;
       });
-  LOG_IF(WARNING, num_left_out > 0) << describe() << ": " << num_left_out
-                                    << " boxes cannot be used and are left out; make_records "
-                                       "--check lists them";
-  LOG_IF(WARNING, num_clipped > 0) << describe() << ": " << num_clipped
-                                   << " boxes reach outside their images and are clipped; "
-                                      "make_records --check lists them";
+  LOG_IF(WARNING, !unknown_classes.empty())
+      << describe() << ": " << DescribeUnknownClasses(*options_.label_map, unknown_classes)
+      << "; every box of such a class is left out";
+  LOG_IF(WARNING, num_left_out > 0)
+      << describe() << ": " << num_left_out << " boxes cannot be used and are left out; "
+      << CheckCommand() << " lists them";
+  LOG_IF(WARNING, num_clipped > 0)
+      << describe() << ": " << num_clipped << " boxes reach outside their images and are clipped; "
+      << CheckCommand() << " lists them";
   return status;
 }
 

@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/file_system.h"
 #include "worker/data/annotated_image.h"
@@ -42,15 +45,19 @@ class RecordSource final : public ImageSource {
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
   std::string place_of_boxes() const override;
+  // The one with the lowest index of all that Get and GetEncoded have read.
+  std::string first_box_left_out() const override;
   // Leaves out boxes that cannot be used and clips those that reach outside the image (see
-  // DecodeExample), and logs the first 20 of each kind.
+  // DecodeExample), and logs the first 20 of each kind, and each class that the label map does not
+  // have once.
   absl::Status Get(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/false, example);
   }
   absl::Status GetEncoded(int64_t index, Example* example) const override {
     return ReadAndLog(index, /*keep_jpeg=*/true, example);
   }
-  // Also logs how many boxes cannot be used and how many are clipped.
+  // Also logs how many boxes cannot be used, those of classes that the label map does not have, and
+  // how many are clipped.
   absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override;
 
   // As Get, but logs nothing and adds a line to *issues for each box that it leaves out or clips.
@@ -62,7 +69,11 @@ class RecordSource final : public ImageSource {
   absl::Status ReadRecord(int64_t index, bool keep_jpeg, Example* example, BoxIssues* issues) const;
   absl::Status ReadAndLog(int64_t index, bool keep_jpeg, Example* example) const;
   // Logs a line of BoxIssues, unless 20 of its kind have been logged, which *num_logged counts.
-  static void LogBox(absl::string_view box, absl::string_view ending, std::atomic<int>* num_logged);
+  void LogBox(absl::string_view box, absl::string_view ending, std::atomic<int>* num_logged) const;
+  // Logs the classes that have not been logged yet, up to 20, and keeps the first box left out.
+  void NoteLeftOut(int64_t index, const BoxIssues& issues) const;
+  // How the user gets a list of all boxes with a problem.
+  std::string CheckCommand() const;
 
   struct File {
     std::string path;
@@ -82,6 +93,11 @@ class RecordSource final : public ImageSource {
   std::vector<Record> records_;
   mutable std::atomic<int> num_left_out_logged_{0};
   mutable std::atomic<int> num_clipped_logged_{0};
+  mutable absl::Mutex mutex_;
+  mutable std::set<std::string> classes_logged_ ABSL_GUARDED_BY(mutex_);
+  // The lowest index of an example of which a box was left out, and what is wrong with the box.
+  mutable int64_t first_left_out_index_ ABSL_GUARDED_BY(mutex_) = -1;
+  mutable std::string first_left_out_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pushpull

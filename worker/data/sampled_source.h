@@ -25,6 +25,7 @@ class SampledSource final : public ImageSource {
   // Names n, so that an image cache of other examples does not fit.
   std::string describe() const override;
   std::string place_of_boxes() const override { return source_->place_of_boxes(); }
+  std::string first_box_left_out() const override { return source_->first_box_left_out(); }
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;
   // Reads only the examples that Get returns.

@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<VocSource>> VocSource::Open(std::unique_ptr<FileS
   auto source = std::unique_ptr<VocSource>(new VocSource(std::move(files), num_classes));
   source->class_names_ = label_map.class_names(num_classes);
   PP_RETURN_IF_ERROR(source->Load(path, split, label_map, stopped));
+  LOG_IF(WARNING, !source->issues_.unknown_classes.empty())
+      << source->name_ << ": " << DescribeUnknownClasses(label_map, source->issues_.unknown_classes)
+      << "; every box of such a class is left out";
   LogBoxes(source->name_, source->issues_.left_out, "; the box is left out", "left out");
   LogBoxes(source->name_, source->issues_.clipped, "", "clipped");
   return source;

@@ -37,6 +37,9 @@ class VocSource final : public ImageSource {
   std::string place_of_boxes() const override {
     return "an <object> with a <bndbox> in the annotations, of a class in the label map";
   }
+  std::string first_box_left_out() const override {
+    return issues_.left_out.empty() ? "" : issues_.left_out.front();
+  }
   // INVALID_ARGUMENT also if the image does not have the size that its annotation gives.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;

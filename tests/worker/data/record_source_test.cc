@@ -180,8 +180,66 @@ TEST(RecordSourceTest, CheckRefusesRecordsWithoutBoxesForADetector) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr(path), HasSubstr("no image has a box that can be used"),
-                      HasSubstr("image/object/bbox/")));
+                      HasSubstr(one_box ? "(1.png) object 0: class id 2" : "image/object/bbox/")));
   }
+}
+
+// The records have the classes c0, c1 and c2.
+TEST(RecordSourceTest, NamesTheClassesThatTheLabelMapDoesNotHave) {
+  const TempFolder folder;
+  PosixFileSystem files;
+  RecordSourceOptions options;
+  options.input_paths = {folder.Write("a.record", Records(0, 8))};
+  options.num_classes = 3;
+  ThreadPool pool(2);
+  for (const bool only_one : {true, false}) {
+    options.label_map = only_one ? *LabelMap::FromNames({"c0", "c1", "C2"}, "the.pbtxt")
+                                 : *LabelMap::FromNames({"x", "y", "z"}, "the.pbtxt");
+    const auto source = RecordSource::Open(files, options);
+    ASSERT_TRUE(source.ok()) << source.status();
+    testing::internal::CaptureStderr();
+    const absl::Status status = (*source)->Check(&pool, NeverStopped);
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string problem =
+        absl::StrCat("the class \"c", only_one ? 2 : 0, "\" is not in the label map the.pbtxt");
+    EXPECT_THAT(log,
+                AllOf(HasSubstr(absl::StrCat(problem, "; every box of this class is left out")),
+                      HasSubstr("--label_map=the.pbtxt lists them")));
+    EXPECT_THAT((*source)->first_box_left_out(),
+                HasSubstr(absl::StrCat("(", only_one ? 2 : 0, ".png) object 0: ", problem)));
+    if (only_one) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_THAT(log,
+                  HasSubstr("the label map the.pbtxt does not have the class \"c2\" (2 boxes); "
+                            "every box of such a class is left out"));
+      continue;
+    }
+    EXPECT_THAT(log, HasSubstr("\"c0\" (3 boxes), \"c1\" (3 boxes), \"c2\" (2 boxes)"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(absl::StrCat("(0.png) object 0: ", problem)),
+                      Not(HasSubstr("image/object/bbox"))));
+  }
+}
+
+// The evaluator does not check its data, it only reads them.
+TEST(RecordSourceTest, ReadingLogsEachClassThatTheLabelMapDoesNotHaveOnce) {
+  const TempFolder folder;
+  PosixFileSystem files;
+  RecordSourceOptions options;
+  options.input_paths = {folder.Write("a.record", Records(0, 8))};
+  options.num_classes = 3;
+  options.label_map = *LabelMap::FromNames({"c0", "c1", "C2"}, "the.pbtxt");
+  const auto source = RecordSource::Open(files, options);
+  ASSERT_TRUE(source.ok()) << source.status();
+  testing::internal::CaptureStderr();
+  Example example;
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE((*source)->Get(i, &example).ok());
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line =
+      "the class \"c2\" is not in the label map the.pbtxt; every box of this class is left out";
+  ASSERT_THAT(log, HasSubstr(line));
+  EXPECT_EQ(log.find(line), log.rfind(line));
 }
 
 TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {
@@ -216,7 +274,8 @@ TEST(RecordSourceTest, RefusesALabelMapWithTooManyClasses) {
   options.label_map = *LabelMap::FromNames({"a", "b", "c"}, "names");
   options.num_classes = 2;
   EXPECT_THAT(std::string(RecordSource::Open(files, std::move(options)).status().message()),
-              AllOf(HasSubstr("ids go up to 3"), HasSubstr("num_classes: 2")));
+              AllOf(HasSubstr("names: the label map's ids go up to 3"), HasSubstr("num_classes: 2"),
+                    HasSubstr("model.ssd.num_classes")));
 }
 
 }  // namespace

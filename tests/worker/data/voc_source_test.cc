@@ -143,7 +143,8 @@ TEST_F(VocSourceTest, LeavesUnusableBoxesOutAndNamesThem) {
   EXPECT_TRUE((*source)->issues().clipped.empty());
   names_ = {"cat"};
   EXPECT_THAT((*Open("val"))->issues().left_out,
-              ElementsAre(HasSubstr("the class \"dog\" is not in the label map")));
+              ElementsAre(HasSubstr("the class \"dog\" is not in the label map names")));
+  EXPECT_EQ((*Open("val"))->first_box_left_out(), (*Open("val"))->issues().left_out.front());
 }
 
 TEST_F(VocSourceTest, ClipsBoxesToTheImageAndNamesThem) {
