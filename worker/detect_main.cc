@@ -54,7 +54,7 @@ ABSL_FLAG(int, max_boxes, 100,
 ABSL_FLAG(int, top_k, 5, "classifiers: print this many classes per image, most probable first");
 ABSL_FLAG(std::string, label_map, "",
           "names of the classes; default: label_map_path of the config's eval_input_reader, or the "
-          "names of the class folders that it reads");
+          "class folders of train_input_reader or eval_input_reader");
 ABSL_FLAG(
     std::string, data_dir, "",
     "folder that relative paths of the pipeline config begin in: those of the label map and of "

@@ -1,5 +1,6 @@
 #include "worker/data/class_names.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,16 @@ std::vector<std::string> FolderNames(const std::string& path, int num_classes) {
   return *names;
 }
 
+// Returns the class folders of the training data; empty if they are not on this machine.
+std::vector<std::string> TrainFolderNames(const config::TrainEvalPipelineConfig& config,
+                                          const std::string& data_dir) {
+  const config::InputReader& reader = config.train_input_reader();
+  if (!reader.has_image_folder_input_reader()) return {};
+  return ImageFolderSource::ListClasses(
+             ResolveDataPath(data_dir, reader.image_folder_input_reader().path()))
+      .value_or(std::vector<std::string>());
+}
+
 absl::StatusOr<std::vector<std::string>> LabelMapNames(FileSystem& files, const std::string& path) {
   PP_ASSIGN_OR_RETURN(const LabelMap map, LabelMap::Load(files, path));
   std::vector<std::string> names;
@@ -51,10 +62,40 @@ absl::StatusOr<std::vector<std::string>> FindClassNames(
     return names.ok() ? *std::move(names) : NoNames(names.status().message());
   }
   if (reader.has_image_folder_input_reader()) {
+    const int num_classes = config.model().classifier().num_classes();
+    std::vector<std::string> names = TrainFolderNames(config, options.data_dir);
+    if (static_cast<int>(names.size()) == num_classes) return names;
     return FolderNames(ResolveDataPath(options.data_dir, reader.image_folder_input_reader().path()),
-                       config.model().classifier().num_classes());
+                       num_classes);
   }
   return std::vector<std::string>();
+}
+
+absl::Status CheckClassFolders(const config::TrainEvalPipelineConfig& config,
+                               const std::string& data_dir,
+                               const std::vector<std::string>& eval_names) {
+  if (config.eval_input_reader_size() == 0) return absl::OkStatus();
+  const config::InputReader& reader = config.eval_input_reader(0);
+  if (!reader.has_image_folder_input_reader()) return absl::OkStatus();
+  const std::vector<std::string> train_names = TrainFolderNames(config, data_dir);
+  if (train_names.empty()) return absl::OkStatus();
+  for (size_t label = 0; label < std::max(train_names.size(), eval_names.size()); ++label) {
+    const auto name = [label](const std::vector<std::string>& names) {
+      return label < names.size() ? absl::StrCat("\"", names[label], "\"") : "no folder";
+    };
+    const std::string in_train = name(train_names);
+    const std::string in_eval = name(eval_names);
+    if (in_train == in_eval) continue;
+    const auto path = [&data_dir](const config::InputReader& of) {
+      return ResolveDataPath(data_dir, of.image_folder_input_reader().path());
+    };
+    return absl::InvalidArgumentError(absl::StrCat(
+        "class ", label, " is ", in_train, " in ", path(config.train_input_reader()),
+        ", which train_input_reader reads, but ", in_eval, " in ", path(reader),
+        ", which eval_input_reader reads; give both the same class folders, even empty ones, since "
+        "labels count the folders in the order of their names"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace pushpull

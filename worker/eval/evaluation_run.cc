@@ -7,6 +7,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
+#include "worker/data/class_names.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/sampling/sampler.h"
 
@@ -52,6 +53,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   source_options.stopped = [&stop] { return stop.load(); };
   PP_ASSIGN_OR_RETURN(result->source_,
                       OpenImageSource(config.eval_input_reader(0), source_options));
+  PP_RETURN_IF_ERROR(CheckClassFolders(config, data_dir, result->source_->class_names()));
   LOG(INFO) << "evaluating on " << result->source_->describe();
   result->num_examples_ = NumEvaluated(config.eval_config(), result->source_->size());
 

@@ -9,7 +9,9 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class ClassNamesTest : public testing::Test {
@@ -44,6 +46,41 @@ TEST_F(ClassNamesTest, TakesTheNamesOfClassFolders) {
   reader_->mutable_image_folder_input_reader()->set_path("photos");
   EXPECT_THAT(Names(), ElementsAre("cat", "dog"));
   EXPECT_THAT(Names(absl::StrCat(folder_.path(), "/other.pbtxt")), ElementsAre("wasp"));
+}
+
+// The labels have the meaning that they had in training.
+TEST_F(ClassNamesTest, TakesTheFoldersOfTheTrainingDataIfTheyAreThere) {
+  for (const char* name : {"train/ant/1.png", "train/cat/1.png"}) folder_.Write(name, "");
+  reader_->mutable_image_folder_input_reader()->set_path("photos");
+  config::InputReader& train = *config_.mutable_train_input_reader();
+  train.mutable_image_folder_input_reader()->set_path("train");
+  EXPECT_THAT(Names(), ElementsAre("ant", "cat"));
+  train.mutable_image_folder_input_reader()->set_path("absent");
+  EXPECT_THAT(Names(), ElementsAre("cat", "dog"));
+}
+
+TEST_F(ClassNamesTest, FindsTheFirstClassFolderThatDiffersFromTheTrainingData) {
+  for (const char* name : {"train/Dog/1.png", "train/cat/1.png", "more/cat/1", "more/dog/1"}) {
+    folder_.Write(name, "");
+  }
+  folder_.Write("more/fox/1", "");
+  reader_->mutable_image_folder_input_reader()->set_path("photos");
+  config::InputReader& train = *config_.mutable_train_input_reader();
+  const auto check = [&](const std::string& path) {
+    train.mutable_image_folder_input_reader()->set_path(path);
+    return CheckClassFolders(config_, folder_.path(), {"cat", "dog"});
+  };
+  EXPECT_TRUE(check("photos").ok());
+  EXPECT_TRUE(check("absent").ok());
+  EXPECT_EQ(check("train").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(check("train").message()),
+      AllOf(HasSubstr("class 0 is \"Dog\" in "), HasSubstr("/train, which train_input_reader"),
+            HasSubstr("but \"cat\" in "), HasSubstr("/photos, which eval_input_reader")));
+  EXPECT_THAT(std::string(check("more").message()),
+              AllOf(HasSubstr("class 2 is \"fox\""), HasSubstr("but no folder in ")));
+  train.mutable_idx_input_reader();
+  EXPECT_TRUE(CheckClassFolders(config_, folder_.path(), {"cat", "dog"}).ok());
 }
 
 TEST_F(ClassNamesTest, HasNoNamesIfTheFoldersAreAbsentOrDoNotFitTheModel) {

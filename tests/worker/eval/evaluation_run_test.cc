@@ -94,6 +94,17 @@ TEST_F(EvaluationRunTest, ABatchIsNotLargerThanTheEvaluation) {
   EXPECT_THAT(Evaluate(config).batches, ElementsAre(12));
 }
 
+TEST_F(EvaluationRunTest, RefusesOtherClassFoldersThanThoseOfTraining) {
+  config::TrainEvalPipelineConfig config = FolderConfig();
+  for (const char* name : {"ant", "bee", "dog"}) {
+    EXPECT_EQ(MakeDirectories(files_, absl::StrCat(folder_, "/train/", name)), absl::OkStatus());
+  }
+  config.mutable_train_input_reader()->mutable_image_folder_input_reader()->set_path("train");
+  const absl::Status status = EvaluationRun::Create(config, folder_, {}, stop_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("class 2 is \"dog\""));
+}
+
 // The numbers of a detector's examples are the image_id of its results.
 TEST_F(EvaluationRunTest, ADetectorTakesTheFirstExamples) {
   config::TrainEvalPipelineConfig config = MakeSsdTestConfig(
