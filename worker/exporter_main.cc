@@ -27,7 +27,8 @@ ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
 ABSL_FLAG(std::string, output, "",
-          "the file to write, atomically: model.onnx (opset 13) or model.safetensors");
+          "the file to write, atomically: model.onnx (opset 13) or model.safetensors; its folder is "
+          "created if it does not exist");
 ABSL_FLAG(std::string, weights, "auto",
           "raw: the weights; ema: their moving averages; auto: ema if the config has "
           "eval_config.use_moving_averages, as evaluator and detect do");
@@ -136,6 +137,7 @@ absl::Status Run() {
       LoadInferenceModel(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
   PP_ASSIGN_OR_RETURN(std::string contents,
                       EncodeModel(model, raw_heads ? ModelFormat::kOnnxRawHeads : format));
+  PP_RETURN_IF_ERROR(MakeDirectories(files, FolderOf(output)));
   const size_t size_bytes = contents.size();
   nlohmann::ordered_json result = {{"output", output},
                                    {"format", ModelFormatName(format)},

@@ -41,7 +41,10 @@ ABSL_FLAG(std::string, split, "",
 ABSL_FLAG(std::string, label_map, "",
           "label map (.pbtxt) with the ids of the classes; default: derived from the data set and "
           "written to OUTPUT.pbtxt. With --check: the label map of the existing records");
-ABSL_FLAG(std::string, output, "", "prefix of the files to write: OUTPUT-00000-of-00001 ...");
+ABSL_FLAG(
+    std::string, output, "",
+    "prefix of the files to write: OUTPUT-00000-of-00001 ...; its folder is created if it does not "
+    "exist");
 ABSL_FLAG(int, shards, 1, "number of files to write");
 ABSL_FLAG(bool, skip_bad, false,
           "leave out images and boxes that cannot be used; default: list them and write nothing");

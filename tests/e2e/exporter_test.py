@@ -209,7 +209,7 @@ class Exporter(EndToEndTest):
         self.assertIn("there are those of steps 6", self.export(good, "--step=5", code=66))
         self.assertIn("pipeline.config", self.export(good, run="elsewhere", code=66))
         self.assertIn("no moving averages", self.export(good, "--weights=ema", code=65))
-        self.assertIn("out/none", self.export(self.out / "none" / "model.onnx", code=66))
+        self.assertIn("model.onnx is neither a folder", self.export(good / "model.onnx", code=65))
         (self.out / "folder.onnx").mkdir()
         self.assertIn("folder.onnx", self.export(self.out / "folder.onnx", code=65))
         self.assertIn("folder.onnx", self.export(self.out / "folder.onnx", "--heads=raw", code=65))

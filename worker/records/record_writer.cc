@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
+#include "common/base/file_system.h"
 #include "common/base/passing_error.h"
 #include "common/base/record_io.h"
 #include "common/base/status_macros.h"
@@ -21,7 +22,7 @@ class Shards {
  public:
   Shards(FileSystem* files, const std::string& output, int num_shards) : files_(files) {
     const size_t name = output.rfind('/') + 1;  // 0 where there is no folder
-    folder_ = name == 0 ? "." : output.substr(0, name);
+    folder_ = FolderOf(output);
     for (int i = 0; i < num_shards; ++i) {
       Shard shard;
       shard.path = absl::StrFormat("%s-%05d-of-%05d", output, i, num_shards);
@@ -38,6 +39,7 @@ class Shards {
   Shards& operator=(const Shards&) = delete;
 
   absl::Status Create() {
+    PP_RETURN_IF_ERROR(MakeDirectories(*files_, folder_));
     for (Shard& shard : shards_) {
       PP_ASSIGN_OR_RETURN(shard.file,
                           files_->OpenForWrite(shard.temporary, FileSystem::WriteMode::kTruncate));

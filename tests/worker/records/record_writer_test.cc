@@ -83,6 +83,14 @@ class RecordWriterTest : public testing::Test {
   RecordWriterOptions options_;
 };
 
+TEST_F(RecordWriterTest, CreatesTheFolderOfTheOutput) {
+  options_.output = folder_.path() + "/data/of/set";
+  ThreadPool pool(1);
+  const auto summary = WriteRecords(&files_, FakeSet(3), options_, &pool);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_NE(Open("data/of/set-00000-of-00001"), nullptr);
+}
+
 TEST_F(RecordWriterTest, ShardsHoldEveryImageInOrder) {
   int64_t last = 0;
   options_.progress.report = [&](int64_t done, int64_t total) {
