@@ -242,7 +242,7 @@ absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
-  return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
+  return LoadConfigOfTrainDir(absl::GetFlag(FLAGS_checkpoint_dir));
 }
 
 // Processes all images and prints one line per image, a JSON object.

@@ -26,9 +26,10 @@
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
-ABSL_FLAG(std::string, output, "",
-          "the file to write, atomically: model.onnx (opset 13) or model.safetensors; its folder is "
-          "created if it does not exist");
+ABSL_FLAG(
+    std::string, output, "",
+    "the file to write, atomically: model.onnx (opset 13) or model.safetensors; its folder is "
+    "created if it does not exist");
 ABSL_FLAG(std::string, weights, "auto",
           "raw: the weights; ema: their moving averages; auto: ema if the config has "
           "eval_config.use_moving_averages, as evaluator and detect do");
@@ -96,7 +97,7 @@ absl::Status CheckFlags() {
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig() {
-  return LoadValidConfig(JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config"), {});
+  return LoadConfigOfTrainDir(absl::GetFlag(FLAGS_checkpoint_dir));
 }
 
 // Removes what describes the model with raw heads that was at `onnx_path` before, if there was one.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/config/augmentation_checks.h"
 #include "common/config/effect_warnings.h"
@@ -234,6 +235,15 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadValidConfig(const std::strin
   PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config, LoadPipelineConfig(path));
   PP_RETURN_IF_ERROR(Check(config, context, path));
   return config;
+}
+
+absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfigOfTrainDir(const std::string& train_dir) {
+  absl::StatusOr<config::TrainEvalPipelineConfig> config =
+      LoadValidConfig(JoinPath(train_dir, "pipeline.config"), {});
+  if (!absl::IsNotFound(config.status())) return config;
+  return absl::NotFoundError(absl::StrCat(
+      train_dir,
+      ": no pipeline.config there; expected the --train_dir of a ps_server that has started"));
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> ParseValidConfig(const std::string& text,

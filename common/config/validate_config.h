@@ -53,8 +53,13 @@ ConfigReport ValidatePipelineConfig(const config::TrainEvalPipelineConfig& confi
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadValidConfig(const std::string& path,
                                                                 const ConfigContext& context);
 
-// The same for text that is not from a file, for example from the server's reply. Messages show
-// `name` in place of the path.
+// Returns the config that ps_server has written to its `train_dir`, for a program that applies or
+// exports what was trained. Errors as LoadValidConfig, except that the message of NOT_FOUND says
+// what the folder should be.
+absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfigOfTrainDir(const std::string& train_dir);
+
+// As LoadValidConfig, for text that is not from a file, for example from the server's reply.
+// Messages show `name` in place of the path.
 absl::StatusOr<config::TrainEvalPipelineConfig> ParseValidConfig(const std::string& text,
                                                                  const ConfigContext& context,
                                                                  absl::string_view name);

@@ -207,7 +207,8 @@ class Exporter(EndToEndTest):
         self.assertIn("a.pbtxt", self.export(good, "--heads=raw", "--label_map=a.pbtxt", code=66))
         self.assertIn("--output is missing", self.export("", code=64))
         self.assertIn("there are those of steps 6", self.export(good, "--step=5", code=66))
-        self.assertIn("pipeline.config", self.export(good, run="elsewhere", code=66))
+        self.assertIn("elsewhere: no pipeline.config there; expected the --train_dir of a ps_server",
+                      self.export(good, run="elsewhere", code=66))
         self.assertIn("no moving averages", self.export(good, "--weights=ema", code=65))
         self.assertIn("model.onnx is neither a folder", self.export(good / "model.onnx", code=65))
         (self.out / "folder.onnx").mkdir()
