@@ -21,7 +21,7 @@ absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Measure(
   int64_t top1 = 0;
   int64_t top5 = 0;
   int64_t examples = 0;
-  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop,
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress(),
                                         [&](const InputBatch&, const StepResult& result) {
                                           loss += result.loss * static_cast<double>(result.samples);
                                           top1 += result.correct_top1;

@@ -92,7 +92,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
     losses.Add(result);
     return absl::OkStatus();
   };
-  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, use));
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress(), use));
   if (results != nullptr) PP_RETURN_IF_ERROR(results->Finish());
 
   metrics.Report(&report);

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,6 +44,10 @@ class Evaluation {
  public:
   virtual ~Evaluation() = default;
 
+  // Called by Run, on its thread, after each batch: `done` of `total` examples are evaluated.
+  using ProgressFn = std::function<void(int64_t done, int64_t total)>;
+  void set_progress(ProgressFn progress) { progress_ = std::move(progress); }
+
   // The layout of the variables that Run takes.
   virtual const VariableLayout& layout() const = 0;
 
@@ -57,6 +63,12 @@ class Evaluation {
   virtual absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables,
                                                int64_t num_updates,
                                                const std::atomic<bool>& stop) = 0;
+
+ protected:
+  const ProgressFn& progress() const { return progress_; }
+
+ private:
+  ProgressFn progress_;
 };
 
 // Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks

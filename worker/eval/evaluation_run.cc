@@ -93,6 +93,7 @@ double EvaluationRun::UnsettledShare(int64_t num_updates) const {
 
 absl::Status EvaluationRun::ForEachBatch(
     absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
+    const std::function<void(int64_t done, int64_t total)>& progress,
     absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use) {
   network_->StageVariables(variables, 0, static_cast<int64_t>(variables.size()));
   int64_t examples = 0;
@@ -109,6 +110,7 @@ absl::Status EvaluationRun::ForEachBatch(
     PP_ASSIGN_OR_RETURN(const StepResult result, network_->Evaluate(variables, batch, num_updates));
     PP_RETURN_IF_ERROR(use(*input, result));
     examples += result.samples;
+    if (progress) progress(examples, num_examples_);
   }
   return absl::OkStatus();
 }

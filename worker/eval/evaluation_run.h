@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,10 +46,12 @@ class EvaluationRun {
   double UnsettledShare(int64_t num_updates) const;
 
   // Evaluates all batches in order and calls use(input, result) after each one; during that call,
-  // network().outputs() are those of the batch. Stops at the first error, including one of `use`.
-  // CANCELLED: `stop` became true; it is read before each batch.
+  // network().outputs() are those of the batch. Then calls progress(done, num_examples()), unless
+  // it is empty, with the number of examples that are evaluated. Stops at the first error,
+  // including one of `use`. CANCELLED: `stop` became true; it is read before each batch.
   absl::Status ForEachBatch(
       absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
+      const std::function<void(int64_t done, int64_t total)>& progress,
       absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use);
 
  private:

@@ -23,6 +23,9 @@ namespace {
 // Above this share, the initial values of the moving statistics distort the metrics noticeably.
 constexpr double kUnsettledShare = 0.01;
 
+// How often an evaluation that takes longer says how far it is.
+constexpr absl::Duration kProgressPeriod = absl::Seconds(10);
+
 // Formats the first scalars for the log.
 std::string Headline(const EvaluationReport& report) {
   constexpr size_t kShown = 3;
@@ -160,6 +163,13 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
         manifest.step, updates, 100.0 * share);
   }
   const absl::Duration start = context_.clock->Now();
+  evaluation_->set_progress(
+      [this, step = manifest.step, shown = start](int64_t done, int64_t total) mutable {
+        const absl::Duration now = context_.clock->Now();
+        if (done == total || now - shown < kProgressPeriod) return;
+        shown = now;
+        LOG(INFO) << "evaluating step " << step << ": " << done << " of " << total << " examples";
+      });
   PP_ASSIGN_OR_RETURN(const EvaluationReport report,
                       evaluation_->Run(variables, updates, *context_.stop));
   LOG(INFO) << absl::StrFormat(

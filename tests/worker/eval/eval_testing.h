@@ -40,7 +40,7 @@ struct TinyCheckpoint {
 absl::Status PublishTiny(FileSystem& files, const std::string& directory,
                          const VariableLayout& layout, const TinyCheckpoint& checkpoint);
 
-// Collects warnings during its lifetime.
+// Collects warnings and lines of information during its lifetime.
 class WarningSink final : public google::LogSink {
  public:
   WarningSink() { google::AddLogSink(this); }
@@ -48,6 +48,7 @@ class WarningSink final : public google::LogSink {
   void send(google::LogSeverity severity, const char*, const char*, int,
             const google::LogMessageTime&, const char* message, size_t size) override {
     if (severity == google::GLOG_WARNING) warnings.emplace_back(message, size);
+    if (severity == google::GLOG_INFO) infos.emplace_back(message, size);
   }
   int Count(absl::string_view text) const {
     int count = 0;
@@ -55,6 +56,7 @@ class WarningSink final : public google::LogSink {
     return count;
   }
   std::vector<std::string> warnings;
+  std::vector<std::string> infos;
 };
 
 // Sleep advances the time and calls `on_sleep` with the number of the call, counted from 0.

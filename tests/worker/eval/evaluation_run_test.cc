@@ -25,6 +25,7 @@ struct Seen {
   std::vector<int> labels;
   std::vector<int64_t> indices;
   std::vector<int64_t> batches;  // their sizes
+  std::vector<std::string> progress;
 };
 
 class EvaluationRunTest : public ::testing::Test {
@@ -37,8 +38,11 @@ class EvaluationRunTest : public ::testing::Test {
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return seen;
     const std::vector<float> weights = TinyWeights((*run)->layout(), 1);
-    const absl::Status status =
-        (*run)->ForEachBatch(weights, 10, stop_, [&](const InputBatch& input, const StepResult&) {
+    const auto progress = [&seen](int64_t done, int64_t total) {
+      seen.progress.push_back(absl::StrCat(done, " of ", total));
+    };
+    const absl::Status status = (*run)->ForEachBatch(
+        weights, 10, stop_, progress, [&](const InputBatch& input, const StepResult&) {
           for (int64_t i = 0; i < input.n; ++i) {
             seen.labels.push_back(input.labels[i]);
             seen.indices.push_back(input.samples[i].index);
@@ -86,6 +90,12 @@ TEST_F(EvaluationRunTest, FewerExamplesAreSpreadOverTheClassesAndGiveAWarning) {
   config.mutable_eval_config()->set_num_examples(6);
   EXPECT_THAT(Evaluate(config).labels, ElementsAre(0, 0, 1, 1, 2, 2));
   EXPECT_EQ(sink_.Count("eval_config.num_examples is 6, eval_input_reader has 12 examples"), 1);
+}
+
+TEST_F(EvaluationRunTest, ReportsTheProgressAfterEachBatch) {
+  config::TrainEvalPipelineConfig config = FolderConfig();
+  config.mutable_eval_config()->set_batch_size(5);
+  EXPECT_THAT(Evaluate(config).progress, ElementsAre("5 of 12", "10 of 12", "12 of 12"));
 }
 
 TEST_F(EvaluationRunTest, ABatchIsNotLargerThanTheEvaluation) {

@@ -100,8 +100,11 @@ class FakeEvaluation final : public Evaluation {
                                        const std::atomic<bool>&) override {
     EvaluationReport report;
     report.scalars = {{"accuracy", measure_(runs_++)}};
+    if (on_run) on_run(progress());
     return report;
   }
+
+  std::function<void(const ProgressFn& progress)> on_run;
 
  private:
   const VariableLayout layout_;
@@ -133,6 +136,7 @@ class EvaluatorTest : public ::testing::Test {
       on_sleep(call);
       if (call > 100) stop_ = true;
     });
+    clock_ = &clock;
     ProgressLine progress(&progress_, &clock, ProgressOptions());
     const EvaluatorContext context{used_files_, &clock, &progress, &results_, &stop_};
     const absl::Status status =
@@ -175,7 +179,29 @@ class EvaluatorTest : public ::testing::Test {
   std::ostringstream progress_;
   std::ostringstream results_;
   int sleeps_ = 0;
+  Clock* clock_ = nullptr;  // during Run
 };
+
+TEST_F(EvaluatorTest, ALongEvaluationSaysHowFarItIs) {
+  const WarningSink sink;
+  Publish(100, 1);
+  options_.run_once = true;
+  FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.5; });
+  fake.on_run = [this](const Evaluation::ProgressFn& progress) {
+    ASSERT_TRUE(progress);
+    for (int done = 8; done <= 40; done += 8) {
+      clock_->Sleep(absl::Seconds(6));
+      progress(done, 40);
+    }
+  };
+  EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
+  std::vector<std::string> said;
+  for (const std::string& line : sink.infos) {
+    if (absl::StrContains(line, "evaluating step")) said.push_back(line);
+  }
+  EXPECT_THAT(said, ElementsAre("evaluating step 100: 16 of 40 examples",
+                                "evaluating step 100: 32 of 40 examples"));
+}
 
 TEST_F(EvaluatorTest, FollowsARunToItsEnd) {
   const absl::Status status = Run([&](int call) {
