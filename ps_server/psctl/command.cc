@@ -132,7 +132,9 @@ std::string FormatScale(const ps::ScaleReply& reply, uint32_t num_replicas) {
     absl::StrAppendFormat(&text, ", %d until then", reply.previous_num_replicas());
   }
   absl::StrAppendFormat(&text, "; %d clones are there", reply.live_clones());
-  if (reply.live_clones() < num_replicas) {
+  if (reply.live_clones() == 0) {
+    text += ": training goes on once a worker is there";
+  } else if (reply.live_clones() < num_replicas) {
     text += ": they compute several replicas each, at first perhaps after a lease, until more come";
   } else if (reply.live_clones() > num_replicas) {
     text += ": those without a replica are spares";

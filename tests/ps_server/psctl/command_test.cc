@@ -135,7 +135,7 @@ class ScalingHandler final : public FakePsHandler {
     ps::ScaleReply reply;
     reply.set_from_step(7);
     reply.set_previous_num_replicas(1);
-    reply.set_live_clones(2);
+    reply.set_live_clones(live_clones_);
     done(reply);
   }
   void GetStatus(const ps::StatusRequest&, Done<ps::StatusReply> done) override {
@@ -148,8 +148,10 @@ class ScalingHandler final : public FakePsHandler {
   }
   uint64_t version() const { return version_; }
   void EndAt(uint64_t last_step) { last_step_ = last_step; }
+  void HaveClones(uint32_t live_clones) { live_clones_ = live_clones; }
 
  private:
+  uint32_t live_clones_ = 2;
   uint64_t version_ = 4;
   uint64_t last_step_ = 1000;
 };
@@ -169,6 +171,9 @@ TEST(PsctlCommandTest, ScaleSaysWhatHolds) {
   EXPECT_EQ(handler.version(), 4u) << "nobody waits without --wait";
   EXPECT_TRUE(run("2", {.wait = true}).ok());
   EXPECT_EQ(handler.version(), 7u);
+  handler.HaveClones(0);
+  EXPECT_THAT(*run("2", {}),
+              HasSubstr("; 0 clones are there: training goes on once a worker is there\n"));
 }
 
 TEST(PsctlCommandTest, ScaleConfirmsOnlyWhatHasHappened) {
