@@ -168,7 +168,7 @@ class BitIdentity(EndToEndTest):
         begin = time.monotonic()
         _, worker = self.train(config, "straight")
         longest_s = 0.1 * (time.monotonic() - begin)
-        self.assertIn(f"trained to step {rounds} of {rounds} ", worker.text())
+        self.assertIn(f"contributed up to step {rounds} of {rounds} ", worker.text())
         self.assertIn(f": {rounds * 7 * 31} images, ", worker.text())
         self.assertIn(f" epoch {rounds * 7 * 31 / 400:.1f} ", worker.text())
         worker = self.start_worker("killed")

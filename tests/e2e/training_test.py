@@ -82,7 +82,7 @@ class Training(EndToEndTest):
         self.assertEqual(server.wait(), 0, server.text())
         # Ten steps of 31 of the 400 images are less than one epoch.
         self.assertRegex(worker.text(), r"step \d+/10 \S+% epoch 0\.\d loss")
-        self.assertRegex(worker.text(), r"trained to step 10 of 10 in [\d.ms]+: 310 images, \d+ img/s")
+        self.assertRegex(worker.text(), r"contributed up to step 10 of 10 in [\d.ms]+: 310 images, \d+ img/s")
         self.assertRegex(worker.text(), r"last loss \d\.\d+, accuracy [01]\.\d+")
         self.assertIn(f"the checkpoints are in the train_dir of the ps_server at {address}", worker.text())
         self.assertEqual(self.evaluate("run")["step"], 10)
@@ -100,7 +100,7 @@ class Training(EndToEndTest):
         evaluator = follow("first.eval.log")
         _, worker = self.train(config)
         self.assertRegex(worker.text(), r"step \d+/26 ")
-        self.assertIn("trained to step 26 of 26 ", worker.text())
+        self.assertIn("contributed up to step 26 of 26 ", worker.text())
         self.assertEqual(evaluator.wait(), 0, evaluator.text())
         self.assertIn("step 26: ", evaluator.text())
         manifest = json.loads((self.folder / "run/ckpt-00000026/MANIFEST.json").read_text())

@@ -110,7 +110,7 @@ std::vector<std::string> WorkerProgress::Summary(absl::Duration time) const {
   if (!last_.has_value()) return {"this worker has computed no step"};
   const uint64_t images =
       std::accumulate(clone_images_.begin(), clone_images_.end(), earlier_images_);
-  std::string steps = absl::StrCat("trained to step ", last_->step);
+  std::string steps = absl::StrCat("contributed up to step ", last_->step);
   if (last_->num_steps > 0) absl::StrAppend(&steps, " of ", last_->num_steps);
   absl::StrAppendFormat(&steps, " in %s: %d images, %.0f img/s",
                         absl::FormatDuration(absl::Trunc(time, absl::Milliseconds(100))), images,

@@ -34,10 +34,10 @@ class WorkerProgress {
 
   // Returns lines for the log about everything that Combine was called with, in the time that the
   // worker has run:
-  //   trained to step 300 of 300 in 1m5s: 28800 images, 443 img/s
+  //   contributed up to step 300 of 300 in 1m5s: 28800 images, 443 img/s
   //   last loss 0.025, accuracy 0.990
-  // The images are those that this worker has contributed; reports that were lost with a clone that
-  // died do not count.
+  // The server need not have applied the last of these steps. The images are those that this worker
+  // has contributed; reports that were lost with a clone that died do not count.
   std::vector<std::string> Summary(absl::Duration time) const;
 
  private:

@@ -87,14 +87,14 @@ TEST(WorkerProgressTest, SummarisesTheRun) {
   clones[0].report.waiting_for = "the end";
   note(clones);
   EXPECT_THAT(progress.Summary(absl::Milliseconds(4000)),
-              ElementsAre("trained to step 200 of 200 in 4s: 2000 images, 500 img/s",
+              ElementsAre("contributed up to step 200 of 200 in 4s: 2000 images, 500 img/s",
                           "last loss 0.750, accuracy 0.500"));
   clones[0].report.accuracy = -1.0;
   clones[0].report.num_steps = clones[1].report.num_steps = 0;
   note(clones);
-  EXPECT_THAT(
-      progress.Summary(absl::Milliseconds(62540)),
-      ElementsAre("trained to step 200 in 1m2.5s: 2000 images, 32 img/s", "last loss 0.750"));
+  EXPECT_THAT(progress.Summary(absl::Milliseconds(62540)),
+              ElementsAre("contributed up to step 200 in 1m2.5s: 2000 images, 32 img/s",
+                          "last loss 0.750"));
 }
 
 TEST(WorkerProgressTest, SaysForWhomItWaits) {
