@@ -207,12 +207,11 @@ absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
         request.process_number(), other->process_number, other->peer_name));
   }
   if (other->alive && !same_clone) {
+    // The text stays the same while the clone waits, so that its log names it once.
     return absl::AlreadyExistsError(absl::StrFormat(
-        "%s: clone %d is %s, last heard from %.1f s ago; give each worker its own index, or wait "
-        "%s if that one has ended",
-        who, request.worker_id(), other->peer_name,
-        absl::ToDoubleSeconds(job_.now - other->last_seen),
-        absl::FormatDuration(other->last_seen + options_.lease - job_.now)));
+        "%s: clone %d is %s, which has a lease; give each worker its own index, or wait %s, until "
+        "the lease ends, if that one has ended",
+        who, request.worker_id(), other->peer_name, absl::FormatDuration(options_.lease)));
   }
   return absl::OkStatus();
 }

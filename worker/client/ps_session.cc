@@ -45,10 +45,14 @@ absl::Status PeerLost(absl::string_view what, absl::Duration silent, absl::Durat
 
 absl::Status StoppedByCaller() { return absl::CancelledError("this clone was told to stop"); }
 
+// Whether a transient error is the server's own answer.
+bool IsAnswer(const absl::Status& error) {
+  return GetErrorDetail(error).kind() != ps::ErrorDetail::UNKNOWN;
+}
+
 // Says of a server whose last answer was the transient error what it failed to do.
 absl::string_view Failed(const absl::Status& error) {
-  const bool answered = GetErrorDetail(error).kind() != ps::ErrorDetail::UNKNOWN;
-  return answered ? " was not ready" : " did not answer";
+  return IsAnswer(error) ? " was not ready" : " did not answer";
 }
 
 }  // namespace
@@ -138,7 +142,8 @@ void PsSession::NoteWait(int shard, const absl::Status& why, absl::Duration wait
       last_reason_at_ = now;
     }
   }
-  ReportWait(peer);
+  // A server that has answered is not the one to look for.
+  ReportWait(IsAnswer(why) ? std::string(why.message()) : peer);
 }
 
 void PsSession::ReportWait(const std::string& what) {
