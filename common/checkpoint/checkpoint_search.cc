@@ -157,9 +157,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
       request, [&] { return Checkpoint::Open(files, directory, static_cast<uint64_t>(step)); });
   if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
-                                          directory, "; there are those of steps ",
-                                          steps.empty() ? "(none)" : absl::StrJoin(steps, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("there is no checkpoint of step ", step, " in ", directory, "; there are ",
+                   steps.empty() ? "none" : "those of steps ", absl::StrJoin(steps, ", ")));
 }
 
 }  // namespace pushpull

@@ -93,9 +93,10 @@ absl::Status ServerCore::OpenTrainDir() {
   // checkpoints, before anything in the folder changes.
   PP_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, checkpointer_->FindCheckpoint());
   if (!found.has_value() && options_.from_checkpoint) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no checkpoint in ", options_.train_dir,
-        " to go back to; start without --from_checkpoint to go on from the mapped state"));
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", options_.train_dir,
+                                            " to go back to; start without --from_checkpoint to go "
+                                            "on from the mapped state, or to begin "
+                                            "at step 0 if there is none"));
   }
   if (options_.from_checkpoint && !job_.sync) {
     // The coordinator checks this too, but after the shards have dropped their newer versions.
