@@ -50,14 +50,23 @@ absl::Status CheckAtLeast(int least, const std::optional<Sourced<int>>& value) {
   return absl::InvalidArgumentError(absl::StrCat(Show(*value), ", expected at least ", least));
 }
 
-absl::StatusOr<std::string> PortOf(const std::string& address) {
+absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
   const size_t colon = address.rfind(':');
   int port = 0;
   if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return absl::InvalidArgumentError("expected host:port with a port from 1 to 65535");
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < least || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected host:port with a port from ", least, " to 65535"));
   }
   return address.substr(colon + 1);
+}
+
+// Checks --listen, where port 0 stands for a free one.
+absl::Status CheckListen(const std::optional<std::string>& listen) {
+  if (!listen.has_value() || absl::StartsWith(*listen, kUnixPrefix)) return absl::OkStatus();
+  const absl::Status status = PortOf(*listen, 0).status();
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat("--listen=", *listen, ": ", status.message()));
 }
 
 // Returns where a ps task listens if its peers reach it at `address`.
@@ -198,6 +207,7 @@ absl::StatusOr<ClusterSpec> ResolveCluster(Role role, const ClusterView& flags,
   PP_RETURN_IF_ERROR(CheckOwnRole(role, environment));
   switch (role) {
     case Role::kPs:
+      PP_RETURN_IF_ERROR(CheckListen(listen));
       return ResolvePs(flags, listen, environment);
     case Role::kWorker:
       return ResolveWorker(flags, environment);

@@ -139,6 +139,16 @@ TEST(ResolveClusterTest, ListensOnTheAddressThatOthersUse) {
   EXPECT_EQ(listen("unix:/run/ps"), "unix:/run/ps");
 }
 
+TEST(ResolveClusterTest, RefusesABadListenAddress) {
+  for (const char* address : {"127.0.0.1:99999", "localhost", ":2222", "host:port", "host:-1"}) {
+    EXPECT_THAT(Refused(Role::kPs, {}, {.listen = address}),
+                HasSubstr(absl::StrCat("--listen=", address,
+                                       ": expected host:port with a port from "
+                                       "0 to 65535")));
+  }
+  EXPECT_EQ(Found(Role::kPs, {}, {.listen = "127.0.0.1:0"}).listen.value, "127.0.0.1:0");
+}
+
 TEST(ResolveClusterTest, RefusesTheProgramOfAnotherRole) {
   EXPECT_THAT(
       Refused(Role::kPs, TfConfigOf("worker", 0)),
