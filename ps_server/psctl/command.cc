@@ -12,8 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/wire/error_detail.h"
 #include "ps_server/psctl/reply_json.h"
 #include "ps_server/psctl/status_text.h"
 
@@ -274,8 +276,9 @@ absl::StatusOr<PsctlCommand> ParsePsctlCommand(const std::vector<std::string>& w
   return command;
 }
 
-absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client,
-                                            Clock* clock) {
+namespace {
+
+absl::StatusOr<std::string> Run(const PsctlCommand& command, PsClient* client, Clock* clock) {
   switch (command.kind) {
     case PsctlCommand::Kind::kStatus:
       return Show(client->GetStatus({}, command.timeout), command.output,
@@ -305,6 +308,19 @@ absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClien
       break;
   }
   LOG(FATAL) << "psctl state commands do not contact a server";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client,
+                                            Clock* clock) {
+  absl::StatusOr<std::string> text = Run(command, client, clock);
+  const bool answered = GetErrorDetail(text.status()).kind() != ps::ErrorDetail::UNKNOWN;
+  if (answered || !absl::IsUnavailable(text.status())) return text;
+  return Annotated(
+      text.status(),
+      absl::StrCat(text.status().message(),
+                   "; check that a ps_server listens there, or give its address as --ps"));
 }
 
 }  // namespace pushpull

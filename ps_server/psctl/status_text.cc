@@ -99,7 +99,7 @@ std::string CheckpointText(const ps::StatusReply& status) {
     absl::StrAppendFormat(&text, ", %s ago (took %.1f s)", Ago(status.seconds_since_checkpoint()),
                           status.last_checkpoint_seconds());
   }
-  absl::StrAppendFormat(&text, "; %d since the server started", status.checkpoints());
+  absl::StrAppendFormat(&text, "; %d published since the server started", status.checkpoints());
   if (status.checkpoint_failures() > 0) {
     absl::StrAppendFormat(&text, ", %d failed", status.checkpoint_failures());
   }

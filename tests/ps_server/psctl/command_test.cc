@@ -12,6 +12,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/wire/error_detail.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/in_process_ps_client.h"
@@ -257,6 +258,21 @@ int ExitCodeFor(const absl::Status& refusal) {
   const auto client = MakeInProcessPsClient(&handler, "host:1");
   FakeClock clock;
   return ExitCodeOf(RunPsctlCommand(*Parse({"evict", "1"}), client.get(), &clock).status());
+}
+
+TEST(PsctlCommandTest, SaysWhatToDoIfNobodyAnswers) {
+  FakeClock clock;
+  const auto message = [&clock](const absl::Status& refusal) {
+    RefusingHandler handler(refusal);
+    const auto client = MakeInProcessPsClient(&handler, "host:1");
+    return std::string(
+        RunPsctlCommand(*Parse({"status"}), client.get(), &clock).status().message());
+  };
+  const std::string advice = "check that a ps_server listens there, or give its address as --ps";
+  EXPECT_THAT(message(absl::UnavailableError("refused")), HasSubstr(advice));
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::NOT_READY);
+  EXPECT_THAT(message(MakeError(detail, "it waits")), testing::Not(HasSubstr(advice)));
 }
 
 TEST(PsctlCommandTest, MapsErrorsToExitCodes) {

@@ -54,7 +54,7 @@ TEST(StatusTextTest, ShowsTheJobAndATableOfItsClones) {
       FormatStatus(RunningJob(), "127.0.0.1:2222"),
       "job 0102 at 127.0.0.1:2222: sync, epoch 3\n"
       "step 1200 of 20000 (6.0%); checkpoint of step 1000, 75s ago (took 0.4 s); "
-      "3 since the server started\n"
+      "3 published since the server started\n"
       "4 replicas\n"
       "waiting for clone 2 of 4 (compute), 4.2s\n"
       "clone  state       replicas  samples  seen  phase    img/s  contributions  drops  peer\n"
@@ -101,11 +101,11 @@ TEST(StatusTextTest, ShowsAJobThatHasJustBegun) {
   status.set_waiting_for("the first clone");
   status.mutable_staleness()->add_counts(0);
   const std::string text = FormatStatus(status, "a");
-  EXPECT_THAT(text, HasSubstr("step 0; no checkpoint; 0 since the server started\n"));
+  EXPECT_THAT(text, HasSubstr("step 0; no checkpoint; 0 published since the server started\n"));
   EXPECT_THAT(text, HasSubstr("no clone is known\n"));
   status.set_has_checkpoint(true);  // of the declared variables of an external model
   EXPECT_THAT(FormatStatus(status, "a"),
-              HasSubstr("step 0; checkpoint of step 0; 0 since the server started\n"));
+              HasSubstr("step 0; checkpoint of step 0; 0 published since the server started\n"));
   EXPECT_THAT(text, Not(HasSubstr("staleness")));
   status.mutable_staleness()->set_counts(0, 5);
   EXPECT_THAT(FormatStatus(status, "a"), HasSubstr("staleness: 0 and more in 5 pushes\n"));
