@@ -106,7 +106,7 @@ ABSL_FLAG(
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
 ABSL_FLAG(absl::Duration, lease, pushpull::kDefaultLease,
           "Synchronous mode: a clone that is silent for this long loses its replica to another "
-          "clone until it comes back");
+          "clone until it comes back; such as 30s or 5m");
 
 namespace pushpull {
 namespace {

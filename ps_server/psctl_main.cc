@@ -27,10 +27,10 @@ ABSL_FLAG(std::vector<std::string>, ps, std::vector<std::string>({pushpull::kDef
 ABSL_FLAG(
     std::string, output, "text",
     "Output format: text, or json (proto3 JSON with the field names of parameter_server.proto)");
-ABSL_FLAG(
-    absl::Duration, timeout, absl::Seconds(10),
-    "How long to wait for the answer. checkpoint fails after this time even if the checkpoint is "
-    "still being written");
+ABSL_FLAG(absl::Duration, timeout, absl::Seconds(10),
+          "How long to wait for the answer, such as 30s or 5m. checkpoint fails after this time "
+          "even if the checkpoint is "
+          "still being written");
 ABSL_FLAG(int, worker_id, -1, "evict: id of the clone, as psctl status shows it");
 ABSL_FLAG(
     std::string, state_dir, "",

@@ -96,7 +96,7 @@ ABSL_FLAG(int, image_cache_max_side, 0,
           "Scale images in the cache down so that no side is longer than this many pixels, which "
           "changes the training data; 0: keep their size");
 ABSL_FLAG(absl::Duration, peer_deadline, absl::Minutes(5),
-          "Exit with 200 when a ps task has not answered for this long");
+          "Exit with 200 when a ps task has not answered for this long, such as 30s or 5m");
 ABSL_FLAG(std::string, trace, "",
           "File for a Chrome trace of the clones' phases, for chrome://tracing or ui.perfetto.dev. "
           "It has the first 64 MiB of each clone process and is written when the clones have "
