@@ -28,9 +28,11 @@
 
 ABSL_FLAG(std::string, log_level, "info",
           "least severe messages to log on stderr: info, warning or error");
-ABSL_FLAG(bool, check_config, false,
-          "ps_server, evaluator, exporter and detect: validate everything, print the effective "
-          "config and exit. The other programs read no pipeline config and refuse this flag");
+ABSL_FLAG(
+    bool, check_config, false,
+    "ps_server, evaluator, exporter and detect: check all fields of the config, print it with "
+    "its defaults and exit; only the evaluator looks for the data. The other programs read no "
+    "pipeline config and refuse this flag");
 
 namespace pushpull {
 namespace {
