@@ -209,8 +209,9 @@ absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
   if (other->alive && !same_clone) {
     // The text stays the same while the clone waits, so that its log names it once.
     return absl::AlreadyExistsError(absl::StrFormat(
-        "%s: clone %d is %s, which has a lease; give each worker its own index, or wait %s, until "
-        "the lease ends, if that one has ended",
+        "%s: clone %d is %s, whose lease has not ended; give each worker its own index, or, if "
+        "that "
+        "process has ended, wait for the end of its lease of %s",
         who, request.worker_id(), other->peer_name, absl::FormatDuration(options_.lease)));
   }
   return absl::OkStatus();

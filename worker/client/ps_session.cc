@@ -142,8 +142,7 @@ void PsSession::NoteWait(int shard, const absl::Status& why, absl::Duration wait
       last_reason_at_ = now;
     }
   }
-  // A server that has answered is not the one to look for.
-  ReportWait(IsAnswer(why) ? std::string(why.message()) : peer);
+  ReportWait(IsAnswer(why) ? absl::StrCat(peer, ", which answers: ", why.message()) : peer);
 }
 
 void PsSession::ReportWait(const std::string& what) {

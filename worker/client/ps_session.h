@@ -63,8 +63,8 @@ class PsSession {
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
   // Called about once a second while a server does not answer, with its name: "ps task 0 at
-  // 127.0.0.1:2222"; while it answers that it is not ready, with its reason. Also gets the texts of
-  // ReportWait. Called from the thread that waits.
+  // 127.0.0.1:2222"; while it answers that it is not ready, also with its reason. Also gets the
+  // texts of ReportWait. Called from the thread that waits.
   using WaitReporter = std::function<void(const std::string&)>;
 
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
@@ -197,8 +197,8 @@ class PsSession {
   // Adds the result of a call that has just ended. `begun`: when it began; if several shards are
   // called in turn, when the call to the first of them began.
   void Note(absl::Duration begun, const absl::Status& status, Failures* failures) const;
-  // Tells the user that this session has waited for a shard for `waited`: reports its name, or
-  // the reason that it gave, at most once a second, and logs why.
+  // Tells the user that this session has waited for a shard for `waited`: reports its name, and
+  // the reason that it gave, if any, at most once a second, and logs why.
   void NoteWait(int shard, const absl::Status& why, absl::Duration waited)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Keeps what the server said in `epoch`: why training was stopped, or, if that is OK, that the

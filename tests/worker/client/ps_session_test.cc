@@ -588,7 +588,7 @@ TEST_F(PsSessionPatienceTest, AServerThatAnswersThatItIsNotReadyIsNotCalledSilen
       status.message(),
       "ps task 0 at test was not ready for 300 s (deadline 300 s): it waits for shard 1 of 2");
   ASSERT_FALSE(waits_.empty());
-  EXPECT_EQ(waits_.back(), "it waits for shard 1 of 2");
+  EXPECT_EQ(waits_.back(), "ps task 0 at test, which answers: it waits for shard 1 of 2");
 }
 
 }  // namespace
