@@ -14,21 +14,28 @@ constexpr int kAttempts = 100;
 // The overlap_thresh of TensorFlow's random_crop_to_aspect_ratio.
 constexpr float kFixedAspectOverlap = 0.3f;
 
-// Returns the area of the intersection of box and window, in square pixels.
-float SharedArea(const PixelWindow& window, int height, int width, const Box& box) {
-  const float top = std::max(box.ymin * static_cast<float>(height), static_cast<float>(window.y));
-  const float bottom =
-      std::min(box.ymax * static_cast<float>(height), static_cast<float>(window.y + window.height));
-  const float left = std::max(box.xmin * static_cast<float>(width), static_cast<float>(window.x));
-  const float right =
-      std::min(box.xmax * static_cast<float>(width), static_cast<float>(window.x + window.width));
-  return std::max(bottom - top, 0.0f) * std::max(right - left, 0.0f);
-}
+// The edges of a box in pixels. Both areas below come from the same edges, so that they are equal,
+// bit for bit, for a box that lies within the window.
+struct PixelEdges {
+  PixelEdges(int height, int width, const Box& box)
+      : top(box.ymin * static_cast<float>(height)),
+        bottom(box.ymax * static_cast<float>(height)),
+        left(box.xmin * static_cast<float>(width)),
+        right(box.xmax * static_cast<float>(width)) {}
 
-float PixelArea(int height, int width, const Box& box) {
-  return (box.ymax - box.ymin) * static_cast<float>(height) * (box.xmax - box.xmin) *
-         static_cast<float>(width);
-}
+  // Returns the area of the box in square pixels.
+  float Area() const { return (bottom - top) * (right - left); }
+  // Returns the area of the part of the box that lies in the window, in square pixels.
+  float AreaWithin(const PixelWindow& window) const {
+    const float rows = std::min(bottom, static_cast<float>(window.y + window.height)) -
+                       std::max(top, static_cast<float>(window.y));
+    const float columns = std::min(right, static_cast<float>(window.x + window.width)) -
+                          std::max(left, static_cast<float>(window.x));
+    return std::max(rows, 0.0f) * std::max(columns, 0.0f);
+  }
+
+  float top, bottom, left, right;
+};
 
 // Returns the parts of the boxes that lie within the image. A box outside it has no area then.
 std::vector<Box> ClipToImage(std::vector<Box> boxes) {
@@ -49,9 +56,9 @@ bool CoversAnObject(const CropOptions& options, int height, int width,
     return share >= options.min_object_covered;
   }
   return std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) {
-    const float area = PixelArea(height, width, box);
-    return area >= 1.0f &&
-           SharedArea(window, height, width, box) >= options.min_object_covered * area;
+    const PixelEdges edges(height, width, box);
+    const float area = edges.Area();
+    return area >= 1.0f && edges.AreaWithin(window) >= options.min_object_covered * area;
   });
 }
 
@@ -199,10 +206,9 @@ void MoveBoxesIntoWindow(const CropOptions& options, int height, int width,
   const float window_height = static_cast<float>(window.height);
   const float window_width = static_cast<float>(window.width);
   for (Box box : *boxes) {
-    const float shared = SharedArea(window, height, width, box);
-    if (shared <= 0.0f || shared < options.overlap_thresh * PixelArea(height, width, box)) {
-      continue;
-    }
+    const PixelEdges edges(height, width, box);
+    const float shared = edges.AreaWithin(window);
+    if (shared <= 0.0f || shared < options.overlap_thresh * edges.Area()) continue;
     box.ymin = (box.ymin * static_cast<float>(height) - window.y) / window_height;
     box.ymax = (box.ymax * static_cast<float>(height) - window.y) / window_height;
     box.xmin = (box.xmin * static_cast<float>(width) - window.x) / window_width;

@@ -408,6 +408,25 @@ TEST(CropTest, DropsBoxesOutsideAndMovesTheOthers) {
   EXPECT_NEAR(boxes[0].ymin, -0.2f, 1e-6);
 }
 
+// Edges are rounded when they become shares. A box still covers itself, whatever the image's size.
+TEST(CropTest, ABoxWithinTheWindowIsWhollyCovered) {
+  for (const PixelWindow image : {PixelWindow{0, 0, 375, 500}, PixelWindow{0, 0, 427, 640}}) {
+    CropOptions whole;
+    whole.min_object_covered = whole.overlap_thresh = 1.0f;
+    whole.min_aspect_ratio = static_cast<float>(image.width) / static_cast<float>(image.height);
+    whole.max_aspect_ratio = whole.min_aspect_ratio;
+    whole.min_area = whole.max_area = 1.0f;
+    for (int i = 0; i < 225; ++i) {
+      const Marked marked(image.height, image.width, {i, 2 * i, 150, 50});
+      CounterRandom random(13, i);
+      ASSERT_EQ(SampleCropWindow(whole, image.height, image.width, marked.boxes, &random), image);
+      std::vector<Box> boxes = marked.boxes;
+      MoveBoxesIntoWindow(whole, image.height, image.width, image, &boxes);
+      ASSERT_EQ(boxes.size(), 1u) << i;
+    }
+  }
+}
+
 TEST(ColourTest, FollowsTheFormulasOnSingleColours) {
   std::vector<float> red = {1.0f, 0.0f, 0.0f};
   AdjustHue(1.0f / 3.0f, &red);
