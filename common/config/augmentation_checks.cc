@@ -23,7 +23,10 @@ void CheckCropOfAnyAspect(const Message& crop, const std::string& field, FieldCh
   checker->Within(field + ".min_object_covered", crop.min_object_covered(), 0.0, 1.0);
   checker->Within(field + ".overlap_thresh", crop.overlap_thresh(), 0.0, 1.0);
   checker->Within(field + ".random_coef", crop.random_coef(), 0.0, 1.0);
-  checker->Within(field + ".max_area", crop.max_area(), 0.0, 1.0);
+  // The operations of the SSD crops have no default, so an area that is left out is 0, and no
+  // window would ever fit.
+  checker->Positive(field + ".max_area", crop.max_area(), 1.0);
+  if (!(crop.max_area() > 0)) return;
   checker->Range(field + ".min_area", crop.min_area(), field + ".max_area", crop.max_area());
 }
 

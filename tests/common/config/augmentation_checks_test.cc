@@ -1,5 +1,5 @@
-// The checks of ssd_random_crop_fixed_aspect_ratio and of the steps that a detector cannot have;
-// validate_config_test.cc has those of the other steps.
+// The checks of ssd_random_crop_fixed_aspect_ratio, of the areas of all crops, and of the steps
+// that a detector cannot have; validate_config_test.cc has those of the other steps.
 #include "common/config/augmentation_checks.h"
 
 #include <string>
@@ -16,16 +16,19 @@
 namespace pushpull {
 namespace {
 
-std::vector<ConfigProblem> CropProblems(const std::string& fixed_aspect_ratio) {
+std::vector<ConfigProblem> StepProblems(const std::string& step) {
   config::TrainConfig train;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      absl::StrCat("data_augmentation_options { ssd_random_crop_fixed_aspect_ratio { ",
-                   fixed_aspect_ratio, " } }"),
-      &train))
-      << fixed_aspect_ratio;
+      absl::StrCat("data_augmentation_options { ", step, " }"), &train))
+      << step;
   FieldChecker checker;
   CheckAugmentation(train, &checker);
   return checker.problems();
+}
+
+std::vector<ConfigProblem> CropProblems(const std::string& fixed_aspect_ratio) {
+  return StepProblems(
+      absl::StrCat("ssd_random_crop_fixed_aspect_ratio { ", fixed_aspect_ratio, " }"));
 }
 
 TEST(AugmentationChecksTest, AcceptsCropsOfAFixedAspectRatio) {
@@ -44,7 +47,11 @@ TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
            Case{"aspect_ratio: 0", "aspect_ratio"},
            Case{"aspect_ratio: -1", "aspect_ratio"},
            Case{"aspect_ratio: inf", "aspect_ratio"},
+           Case{"operations {}", "operations[0].max_area"},
            Case{"operations { min_area: 0.5 }", "operations[0].max_area"},
+           Case{"operations { max_area: nan }", "operations[0].max_area"},
+           Case{"operations { max_area: 1.1 }", "operations[0].max_area"},
+           Case{"operations { max_area: 0.4 min_area: 0.5 }", "operations[0].max_area"},
            Case{"operations { max_area: 1 } operations { max_area: 1 min_object_covered: 2 }",
                 "operations[1].min_object_covered"},
            Case{"operations { max_area: 1 overlap_thresh: -0.1 }", "operations[0].overlap_thresh"},
@@ -57,6 +64,21 @@ TEST(AugmentationChecksTest, NamesTheFieldThatIsWrong) {
                                               bad.field))
         << bad.text;
   }
+}
+
+// An area without a value is 0, and an image has no window of that area.
+TEST(AugmentationChecksTest, EveryCropNeedsAnArea) {
+  for (const char* begin :
+       {"ssd_random_crop { operations { min_aspect_ratio: 1 max_aspect_ratio: 1 ",
+        "ssd_random_crop_pad { operations { min_aspect_ratio: 1 max_aspect_ratio: 1 "
+        "min_padded_size_ratio: [1, 1] max_padded_size_ratio: [2, 2] ",
+        "ssd_random_crop_fixed_aspect_ratio { operations { "}) {
+    EXPECT_TRUE(StepProblems(absl::StrCat(begin, "max_area: 0.5 } }")).empty()) << begin;
+    const std::vector<ConfigProblem> problems = StepProblems(absl::StrCat(begin, "} }"));
+    ASSERT_EQ(problems.size(), 1u) << begin;
+    EXPECT_TRUE(absl::EndsWith(problems[0].field, ".operations[0].max_area")) << begin;
+  }
+  EXPECT_EQ(StepProblems("random_crop_image { max_area: 0 }").size(), 1u);
 }
 
 TEST(AugmentationChecksTest, AcceptsTheDefaultsOfCropsAndPads) {
