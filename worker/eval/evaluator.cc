@@ -115,7 +115,14 @@ absl::Status Evaluator::Follow() {
       PP_RETURN_IF_ERROR(EvaluateOne(*checkpoint));
       last = absl::StrCat("last evaluated: step ", checkpoint->manifest().step);
       ++evaluated_;
-      if (options_.run_once || evaluated_ == options_.max_evals) return absl::OkStatus();
+      if (options_.run_once) return absl::OkStatus();
+      if (evaluated_ == options_.max_evals) {
+        LOG_IF(WARNING, !watcher_.final_was_taken())
+            << "eval_config.max_evals is " << options_.max_evals
+            << ", so the evaluator ends before training does, and does not evaluate the last "
+               "checkpoint. Remove max_evals to evaluate all";
+        return absl::OkStatus();
+      }
       continue;
     }
     if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(deadline));

@@ -64,8 +64,9 @@ class Evaluator {
   Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation);
 
   // Evaluates checkpoints, and in the end logs how many and which is the best. Blocks until
-  // training has ended and its last checkpoint is evaluated, until max_evals evaluations are done,
-  // or with run_once until one is done; then returns OK. CANCELLED: *context.stop became true.
+  // training has ended and its last checkpoint is evaluated, until max_evals evaluations are done
+  // (with a warning if the last checkpoint is not among them), or with run_once until one is done;
+  // then returns OK. CANCELLED: *context.stop became true.
   // DEADLINE_EXCEEDED: the directory, or with run_once a checkpoint, did not appear in time;
   // NOT_FOUND with a wait of 0. NOT_FOUND also: the checkpoint has no EMA (the message names it).
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first

@@ -302,6 +302,16 @@ TEST_F(EvaluatorTest, TheBestIsACheckpointThatExists) {
   EXPECT_EQ(sink.Count("raise train_config.max_to_keep"), 1);
 }
 
+TEST_F(EvaluatorTest, SaysThatMaxEvalsEndsItBeforeTraining) {
+  options_.max_evals = 1;
+  for (const bool done : {false, true}) {
+    const WarningSink sink;
+    Publish(done ? 200 : 100, 1, done);
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(sink.Count("eval_config.max_evals is 1"), done ? 0 : 1);
+  }
+}
+
 // The server publishes and deletes checkpoints faster than they are evaluated.
 TEST_F(EvaluatorTest, TheCheckpointThatIsEvaluatedStays) {
   Publish(100, 1);
