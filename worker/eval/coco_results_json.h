@@ -1,6 +1,6 @@
-// Writes detections in COCO's results format, which pycocotools' loadRes and COCO's server read.
-// The format is a JSON array of {"image_id", "category_id", "bbox": [x, y, width, height] in
-// pixels, "score"}.
+// Writes detections in COCO's results format: a JSON array of {"image_id", "category_id", "bbox":
+// [x, y, width, height] in pixels, "score"}. pycocotools' loadRes and COCO's server read it if
+// image_id is the id of the image in COCO's annotations.
 //
 // Thread rule: not thread-safe. Memory use does not grow with the number of detections.
 #ifndef PUSHPULL_WORKER_EVAL_COCO_RESULTS_JSON_H_
