@@ -209,10 +209,12 @@ absl::StatusOr<nlohmann::ordered_json> ClassifyImage(const std::string& path, co
   return json;
 }
 
-// Reads and decodes an image file.
+// Reads and decodes an image file, and logs if it is damaged.
 absl::Status ReadImage(FileSystem& files, const std::string& path, Image* image) {
   PP_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(files, path));
-  return DecodeImage(bytes, path, image);
+  PP_RETURN_IF_ERROR(DecodeImage(bytes, path, image));
+  LOG_IF(WARNING, !image->damage.empty()) << image->damage;
+  return absl::OkStatus();
 }
 
 // Calls `process` with each image and its path, and prints the JSON object that it returns. Logs

@@ -116,15 +116,18 @@ class ProgressPrinter {
   absl::Time last_ = absl::InfinitePast();
 };
 
-// Prints the summary on stdout, and the problems and the clipped boxes on stderr.
+// Prints the summary on stdout, and the problems, the clipped boxes and the damaged images on
+// stderr.
 void Print(const RecordSummary& summary, const std::string& label_map) {
   for (const std::string& problem : summary.problems) std::cerr << problem << "\n";
   for (const std::string& box : summary.clipped) std::cerr << box << "\n";
+  for (const std::string& image : summary.damaged) std::cerr << image << "; it is used\n";
   nlohmann::ordered_json result = {{"images", summary.num_images},
                                    {"boxes", summary.num_boxes},
                                    {"bad_images", summary.num_bad_images},
                                    {"bad_boxes", summary.num_bad_boxes},
-                                   {"clipped_boxes", summary.clipped.size()}};
+                                   {"clipped_boxes", summary.clipped.size()},
+                                   {"damaged_images", summary.damaged.size()}};
   if (!summary.files.empty()) result["files"] = summary.files;
   if (!label_map.empty()) result["label_map"] = label_map;
   std::cout << JsonLine(result) << std::endl;

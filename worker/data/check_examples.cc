@@ -3,12 +3,14 @@
 #include <atomic>
 #include <iterator>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/passing_error.h"
+#include "worker/data/damaged_images.h"
 
 namespace pushpull {
 namespace {
@@ -33,12 +35,17 @@ absl::Status CheckExamples(const ImageSource& source, absl::string_view name, Th
   // Sorted by index, so that the message does not depend on the order of the threads.
   std::map<int64_t, absl::Status> first_bad;
   std::map<int64_t, absl::Status> first_lasting;  // at most one: a restart does not help
+  DamagedImages damaged;
   std::atomic<bool> has_boxes{false};
   pool->ParallelFor(size, [&](int64_t i, int thread) {
     if (stopped()) return;
     const absl::Status status = get(i, &scratch[thread]);
     if (status.ok()) {
       if (!scratch[thread].boxes.empty()) has_boxes.store(true, std::memory_order_relaxed);
+      if (const std::string& damage = scratch[thread].image.damage; !damage.empty()) {
+        absl::MutexLock lock(&mutex);
+        damaged.Add(i, damage);
+      }
       return;
     }
     absl::MutexLock lock(&mutex);
@@ -47,6 +54,7 @@ absl::Status CheckExamples(const ImageSource& source, absl::string_view name, Th
     if (!IsPassing(status)) KeepFirst(1, i, status, &first_lasting);
   });
   if (stopped()) return absl::CancelledError(absl::StrCat("stopped while reading ", name));
+  damaged.Log(name, size);
   if (num_bad == 0) {
     if (source.place_of_boxes().empty() || has_boxes) return absl::OkStatus();
     const std::string left_out = source.first_box_left_out();

@@ -17,6 +17,8 @@ namespace pushpull {
 // all calls have returned. Each thread reuses one Example. The order of the threads does not
 // matter.
 //
+// Logs a warning that names the first damaged images that decode (DamagedImages).
+//
 // If calls fail, the message quotes the ten failures with the lowest indices, with the name of the
 // source: "<name>: 3 of 200 images cannot be read; ...". The error is like the failed call with the
 // lowest index, except that it is marked as passing (passing_error.h) only if all failures are.

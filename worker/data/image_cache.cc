@@ -66,6 +66,7 @@ void LimitSide(int max_side, Image* image) {
   scaled.width = size.width;
   scaled.channels = image->channels;
   scaled.pixels.resize(size_t{1} * size.height * size.width * image->channels);
+  scaled.damage = std::move(image->damage);
   Preprocessor preprocessor(InputShape{size.height, size.width, image->channels});
   preprocessor.RunToBytes(ViewPixels(*image), Shift{}, scaled.pixels.data());
   *image = std::move(scaled);

@@ -32,6 +32,7 @@ void Resize(int height, int width, int channels, Image* image) {
   image->channels = channels;
   image->pixels.resize(size_t{1} * height * width * channels);
   image->jpeg.clear();
+  image->damage.clear();
 }
 
 // State for libpng's callbacks. The error handlers of libpng and libjpeg leave with longjmp, so no
@@ -197,6 +198,7 @@ absl::Status DecodeAllButJpeg(std::string bytes, absl::string_view name, Image* 
   if (!absl::StartsWith(bytes, "\xff\xd8")) return DecodeImage(bytes, name, image);
   PP_RETURN_IF_ERROR(ReadJpegHeader(bytes, name, image));
   image->pixels.clear();
+  image->damage.clear();
   image->jpeg = std::move(bytes);
   image->jpeg_name = std::string(name);
   return absl::OkStatus();

@@ -24,13 +24,17 @@ inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 // Alpha is dropped, 16-bit PNG is reduced to the high bytes, and the orientation in a JPEG's EXIF
 // data is ignored.
 //
-// DATA_LOSS: `bytes` is empty, truncated or damaged. Since JPEG has no checksums, damage that still
-// decodes is not noticed. INVALID_ARGUMENT: the format or the variant of it is not supported, or
-// the image is too large.
+// A JPEG whose data are damaged, but which is not cut off, decodes as in TensorFlow and PyTorch:
+// lost pixels are grey or wrong, and image->damage says what the decoder noticed. Since JPEG has no
+// checksums, other damage that still decodes is not noticed.
+//
+// DATA_LOSS: `bytes` is empty, truncated, or damaged in another way. INVALID_ARGUMENT: the format
+// or the variant of it is not supported, or the image is too large.
 absl::Status DecodeImage(absl::string_view bytes, absl::string_view name, Image* image);
 
 // Does the same, except that a JPEG stays encoded in image->jpeg, and image->pixels is empty. Its
-// header is read and checked, and gives the size; damage after it is not noticed here.
+// header is read and checked, and gives the size; damage after it is not noticed here, so
+// image->damage is empty.
 absl::Status DecodeAllButJpeg(std::string bytes, absl::string_view name, Image* image);
 
 // Decodes an image that DecodeAllButJpeg left encoded; does nothing with another one. DATA_LOSS: it

@@ -37,6 +37,9 @@ struct Image {
   // call jpeg_name, and `pixels` is empty. Only ImageSource::GetEncoded returns such an image.
   std::string jpeg = {};
   std::string jpeg_name = {};
+  // If not empty, the file is damaged, but every row of it was decoded: the file's name and what is
+  // wrong. The pixels can be used.
+  std::string damage = {};
 };
 
 // The bounding box of an object. Edges are shares of the image's height and width. Boxes from an

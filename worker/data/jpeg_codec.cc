@@ -1,6 +1,7 @@
 #include "worker/data/jpeg_codec.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,16 +14,20 @@
 namespace pushpull {
 namespace {
 
-// Treats warnings about lost image data as errors. Other warnings, such as extra bytes between
-// markers, are common and harmless.
+// Makes an error of a file that is cut off, as TensorFlow and PyTorch do. Keeps the first warning
+// about other lost image data: libjpeg goes on after those and delivers every row. Further
+// warnings, such as extra bytes between markers, are common and harmless.
 void JpegMessage(j_common_ptr info, int level) {
   if (level >= 0) return;
+  auto* state = reinterpret_cast<JpegState*>(info->err);
   switch (info->err->msg_code) {
+    case JWRN_JPEG_EOF:
+      JpegFail(info);
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
-    case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC:
-      JpegFail(info);
+      if (state->warning[0] == '\0') (*info->err->format_message)(info, state->warning);
+      break;
     default:
       break;
   }
@@ -121,6 +126,12 @@ class Decoder {
                : Damaged(name);
   }
 
+  // Returns what Image::damage is to say after Read.
+  std::string Damage(absl::string_view name) const {
+    if (state_.warning[0] == '\0') return "";
+    return absl::StrCat(name, ": the JPEG data are damaged (", state_.warning, ")");
+  }
+
  private:
   absl::Status Damaged(absl::string_view name) const {
     return absl::DataLossError(
@@ -141,8 +152,11 @@ absl::Status DecodeJpegPart(absl::string_view bytes, absl::string_view name,
                             const std::optional<PixelWindow>& window, Image* image) {
   Decoder decoder;
   image->jpeg.clear();
+  image->damage.clear();
   PP_RETURN_IF_ERROR(decoder.Open(bytes, name, image));
-  return decoder.Read(name, window, image);
+  PP_RETURN_IF_ERROR(decoder.Read(name, window, image));
+  image->damage = decoder.Damage(name);
+  return absl::OkStatus();
 }
 
 }  // namespace pushpull

@@ -21,7 +21,8 @@ absl::Status ReadJpegHeader(absl::string_view bytes, absl::string_view name, Ima
 
 // Decodes the pixels of `window` into *image, which then has the window's size; without a window
 // the whole image. The pixels are the same as those of the whole image. Damage after the window's
-// last row is not noticed. Errors as DecodeImage. CHECKs that the window lies within the image.
+// last row is not noticed. image->damage and errors as DecodeImage. CHECKs that the window lies
+// within the image.
 absl::Status DecodeJpegPart(absl::string_view bytes, absl::string_view name,
                             const std::optional<PixelWindow>& window, Image* image);
 

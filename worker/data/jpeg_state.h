@@ -16,7 +16,8 @@ namespace pushpull {
 struct JpegState {
   jpeg_error_mgr manager;  // must be first: JpegFail casts its address to JpegState
   jmp_buf jump;
-  char message[JMSG_LENGTH_MAX];
+  char message[JMSG_LENGTH_MAX];  // of the error
+  char warning[JMSG_LENGTH_MAX];  // the first one about lost image data; empty if there is none
 };
 
 // Keeps the message and leaves to `jump`. For jpeg_error_mgr::error_exit.

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
 #include "worker/data/class_names.h"
+#include "worker/data/damaged_images.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/sampling/sampler.h"
 
@@ -97,6 +98,7 @@ absl::Status EvaluationRun::ForEachBatch(
     absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use) {
   network_->StageVariables(variables, 0, static_cast<int64_t>(variables.size()));
   int64_t examples = 0;
+  DamagedImages damaged;
   for (int64_t step = 0; examples < num_examples_; ++step) {
     if (stop.load()) return absl::CancelledError("stopped during an evaluation");
     PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
@@ -109,9 +111,11 @@ absl::Status EvaluationRun::ForEachBatch(
     batch.objects = objects_.spans();
     PP_ASSIGN_OR_RETURN(const StepResult result, network_->Evaluate(variables, batch, num_updates));
     PP_RETURN_IF_ERROR(use(*input, result));
+    for (int64_t i = 0; i < input->n; ++i) damaged.Add(input->samples[i].index, input->damage[i]);
     examples += result.samples;
     if (progress) progress(examples, num_examples_);
   }
+  if (!std::exchange(damage_is_logged_, true)) damaged.Log(source_->describe(), num_examples_);
   return absl::OkStatus();
 }
 

@@ -48,7 +48,8 @@ class EvaluationRun {
   // Evaluates all batches in order and calls use(input, result) after each one; during that call,
   // network().outputs() are those of the batch. Then calls progress(done, num_examples()), unless
   // it is empty, with the number of examples that are evaluated. Stops at the first error,
-  // including one of `use`. CANCELLED: `stop` became true; it is read before each batch.
+  // including one of `use`. CANCELLED: `stop` became true; it is read before each batch. The end of
+  // the first call that succeeds logs which images are damaged.
   absl::Status ForEachBatch(
       absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
       const std::function<void(int64_t done, int64_t total)>& progress,
@@ -65,6 +66,7 @@ class EvaluationRun {
   std::unique_ptr<ImageSource> source_;
   std::unique_ptr<InputPipeline> input_;
   BatchObjects objects_;
+  bool damage_is_logged_ = false;
 };
 
 }  // namespace pushpull

@@ -51,6 +51,7 @@ class FileSet final : public AnnotatedSet {
     }
     loaded.annotation.height = image.height;
     loaded.annotation.width = image.width;
+    loaded.damage = image.damage;
     // The readers of records accept JPEG and PNG only, so a PGM file is converted.
     if (absl::StartsWith(loaded.encoded, "P5")) {
       PP_RETURN_IF_ERROR(EncodePng(image, &loaded.encoded));

@@ -28,6 +28,7 @@ struct LoadedImage {
   // One line for each box that cannot be used, which is not in `annotation`, and for each that was
   // clipped to the image, with the file, the object and what is wrong.
   BoxIssues issues;
+  std::string damage;  // Image::damage
 };
 
 class AnnotatedSet {
@@ -37,8 +38,9 @@ class AnnotatedSet {
   virtual const LabelMap& label_map() const = 0;
 
   // Reads image `index` (0 <= index < size()) and decodes it as a test. Blocks on the disk. Errors
-  // name the file. NOT_FOUND: the file does not exist. DATA_LOSS: it is damaged. INVALID_ARGUMENT:
-  // it cannot be used, or the image does not have the size that its annotation gives.
+  // name the file. NOT_FOUND: the file does not exist. DATA_LOSS: it does not decode.
+  // INVALID_ARGUMENT: it cannot be used, or the image does not have the size that its annotation
+  // gives.
   virtual absl::StatusOr<LoadedImage> Load(int64_t index) const = 0;
 };
 

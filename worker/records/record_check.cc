@@ -18,6 +18,7 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
     absl::Status status;
     int64_t num_boxes = 0;
     BoxIssues issues;
+    std::string damage;
   };
   RecordSummary summary;
   std::vector<Example> scratch(pool->num_threads());
@@ -33,14 +34,15 @@ absl::StatusOr<RecordSummary> CheckRecords(const RecordSource& source,
     pool->ParallelFor(count, [&](int64_t i, int thread) {
       Example& example = scratch[thread];
       group[i].status = source.Read(begin + i, &example, &group[i].issues);
-      if (group[i].status.ok()) group[i].num_boxes = static_cast<int64_t>(example.boxes.size());
+      if (!group[i].status.ok()) return;
+      group[i].num_boxes = static_cast<int64_t>(example.boxes.size());
+      group[i].damage = example.image.damage;
     });
     for (Result& result : group) {
       if (IsPassing(result.status)) return result.status;
       summary.AddBoxes(std::move(result.issues));
       if (result.status.ok()) {
-        ++summary.num_images;
-        summary.num_boxes += result.num_boxes;
+        summary.AddGoodImage(result.num_boxes, std::move(result.damage));
       } else {
         ++summary.num_bad_images;
         summary.problems.emplace_back(result.status.message());

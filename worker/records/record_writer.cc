@@ -88,6 +88,7 @@ struct Made {
   absl::StatusOr<std::string> record;
   int64_t num_boxes = 0;
   BoxIssues issues;
+  std::string damage;
 };
 
 Made MakeRecord(const AnnotatedSet& set, int64_t index) {
@@ -99,6 +100,7 @@ Made MakeRecord(const AnnotatedSet& set, int64_t index) {
   }
   made.num_boxes = static_cast<int64_t>(image->annotation.objects.size());
   made.issues = std::move(image->issues);
+  made.damage = std::move(image->damage);
   made.record = EncodeExample(image->annotation, image->encoded);
   return made;
 }
@@ -109,6 +111,12 @@ void RecordSummary::AddBoxes(BoxIssues issues) {
   num_bad_boxes += static_cast<int64_t>(issues.left_out.size());
   for (std::string& line : issues.left_out) problems.push_back(std::move(line));
   for (std::string& line : issues.clipped) clipped.push_back(std::move(line));
+}
+
+void RecordSummary::AddGoodImage(int64_t boxes, std::string damage) {
+  ++num_images;
+  num_boxes += boxes;
+  if (!damage.empty()) damaged.push_back(std::move(damage));
 }
 
 absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
@@ -136,8 +144,7 @@ absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet
         summary.problems.emplace_back(made.record.status().message());
         continue;
       }
-      ++summary.num_images;
-      summary.num_boxes += made.num_boxes;
+      summary.AddGoodImage(made.num_boxes, std::move(made.damage));
       // Nothing will be published, so the rest is only checked.
       if (options.bad_data == BadData::kRefuse && !summary.problems.empty()) continue;
       PP_RETURN_IF_ERROR(shards.Append(*made.record));

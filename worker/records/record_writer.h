@@ -37,10 +37,13 @@ struct RecordSummary {
   int64_t num_bad_boxes = 0;
   std::vector<std::string> problems;  // one line per bad image or box, in the order of the set
   std::vector<std::string> clipped;   // one line per box that was clipped to its image
+  std::vector<std::string> damaged;   // one line per image that is damaged but decodes (a good one)
   std::vector<std::string> files;     // paths of the written files; empty if nothing was written
 
   // Adds the lines of one image, and counts its bad boxes.
   void AddBoxes(BoxIssues issues);
+  // Counts a good image with its good boxes. `damage` is its Image::damage.
+  void AddGoodImage(int64_t boxes, std::string damage);
 };
 
 // Writes all images of `set`. Decodes every image on the pool's threads. Blocks until done.

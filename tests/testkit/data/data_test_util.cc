@@ -128,6 +128,11 @@ std::string EncodeJpeg(const Image& image, int quality) {
   return bytes;
 }
 
+std::string EndJpegEarly(std::string jpeg) {
+  const size_t scan = jpeg.rfind("\xff\xda");
+  return jpeg.insert((scan + jpeg.size()) / 2, "\xff\xd9");
+}
+
 std::string EncodePgm(const Image& image) {
   return absl::StrCat(
       "P5\n# a comment\n", image.width, " ", image.height, "\n255\n",

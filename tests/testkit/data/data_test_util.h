@@ -47,6 +47,9 @@ Image MakeImage(int height, int width, int channels);
 std::string EncodePng(const Image& image);
 std::string EncodeJpeg(const Image& image, int quality = 95);
 std::string EncodePgm(const Image& image);
+// Returns the file with an end marker in the middle of its last scan. It decodes, with a warning
+// about a "premature end of data segment".
+std::string EndJpegEarly(std::string jpeg);
 
 // A source in memory. Example i has `height` x `width` x `channels` pixels with the value i mod
 // 256, and the label i mod classes. Get fails with DATA_LOSS for `bad_index`.

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
+#include "tests/testkit/warning_sink.h"
 #include "tests/worker/data/varied_source.h"
 #include "worker/data/sampled_source.h"
 
@@ -52,6 +53,23 @@ TEST(CheckExamplesTest, RefusesADataSetWithoutTheBoxesThatItNeeds) {
               AllOf(HasSubstr("the name: no image has a box"), HasSubstr("expected the key box")));
   source.boxes_place = "";
   EXPECT_TRUE(Check(source).ok()) << "a classifier needs no boxes";
+}
+
+TEST(CheckExamplesTest, NamesTheFirstDamagedImagesThatDecode) {
+  VariedSource source(40);
+  source.change = [](Example* example) { example->image.damage = "d.jpg: damaged"; };
+  {
+    const WarningSink sink;
+    EXPECT_TRUE(Check(source).ok());
+    ASSERT_EQ(sink.warnings.size(), 1u);
+    EXPECT_EQ(sink.Count("the name: 40 of 40 images are damaged"), 1);
+    EXPECT_EQ(sink.Count("\n  d.jpg: damaged"), 1);
+    EXPECT_EQ(sink.Count("and 30 more; make_records --check lists all"), 1);
+  }
+  source.change = nullptr;
+  const WarningSink sink;
+  EXPECT_TRUE(Check(source).ok());
+  EXPECT_EQ(sink.warnings.size(), 0u);
 }
 
 // Every fourth example of VariedSource, from the first on, has no box.

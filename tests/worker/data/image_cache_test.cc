@@ -15,6 +15,7 @@
 #include "common/base/passing_error.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/warning_sink.h"
 #include "tests/worker/data/varied_source.h"
 #include "worker/data/preprocessor.h"
 
@@ -420,6 +421,17 @@ TEST(ImageCache, NamesUnreadableImages) {
               AllOf(HasSubstr("2 of 40 images cannot be read"), HasSubstr("example 38 is bad"),
                     HasSubstr("example 39 is bad")));
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
+}
+
+TEST(ImageCache, IsMadeOfDamagedImagesThatDecode) {
+  for (const int max_side : {0, 2}) {
+    InMemory in;
+    VariedSource source(kNumExamples);
+    source.change = [](Example* example) { example->image.damage = "d.jpg: damaged"; };
+    const WarningSink sink;
+    EXPECT_EQ(Prepare(in.files, source, {"/d", max_side}), absl::OkStatus());
+    EXPECT_EQ(sink.Count("40 of 40 images are damaged"), 1);
+  }
 }
 
 TEST(ImageCache, IsNotMadeOfImagesWithoutTheBoxesTheyNeed) {

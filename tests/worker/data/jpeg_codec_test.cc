@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/testkit/data/data_test_util.h"
 #include "worker/data/augment/editable_image.h"
 #include "worker/data/image_codec.h"
 
@@ -77,6 +78,36 @@ std::vector<uint8_t> Cut(const Image& image, const PixelWindow& window) {
   return pixels;
 }
 
+// Expects that 200 windows have the pixels of the whole image.
+void ExpectPartsOfTheWhole(const std::string& file, const Kind& kind) {
+  Image whole;
+  ASSERT_TRUE(DecodeJpeg(file, "whole", &whole).ok());
+  ASSERT_EQ(whole.height, kind.height);
+  uint32_t state = 5;
+  const auto below = [&](int end) {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<int>((state >> 8) % end);
+  };
+  for (int i = 0; i < 200; ++i) {
+    PixelWindow window;
+    window.y = below(kind.height);
+    window.x = below(kind.width);
+    window.height = 1 + below(kind.height - window.y);
+    window.width = 1 + below(kind.width - window.x);
+    SCOPED_TRACE(testing::Message()
+                 << kind.height << " x " << kind.width << ", samples " << kind.h_samples << " x "
+                 << kind.v_samples << ", progressive " << kind.progressive << ", window "
+                 << window.y << " " << window.x << " " << window.height << " " << window.width);
+    Image part;
+    const absl::Status status = DecodeJpegPart(file, "part", window, &part);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(part.height, window.height);
+    ASSERT_EQ(part.width, window.width);
+    ASSERT_EQ(part.channels, whole.channels);
+    ASSERT_EQ(part.pixels, Cut(whole, window));
+  }
+}
+
 TEST(JpegCodecTest, APartHasThePixelsOfTheWholeImage) {
   std::vector<Kind> kinds = {{97, 131, true}, {16, 16}, {8, 200}, {200, 7}, {1, 1}, {3, 2}};
   for (const int h : {1, 2, 4}) {
@@ -86,33 +117,27 @@ TEST(JpegCodecTest, APartHasThePixelsOfTheWholeImage) {
       kinds.push_back({50, 211, false, h, v, false, 1});
     }
   }
-  for (const Kind& kind : kinds) {
-    const std::string file = Encode(kind);
-    Image whole;
-    ASSERT_TRUE(DecodeJpeg(file, "whole", &whole).ok());
-    ASSERT_EQ(whole.height, kind.height);
-    uint32_t state = 5;
-    const auto below = [&](int end) {
-      state = state * 1664525u + 1013904223u;
-      return static_cast<int>((state >> 8) % end);
-    };
-    for (int i = 0; i < 200; ++i) {
-      PixelWindow window;
-      window.y = below(kind.height);
-      window.x = below(kind.width);
-      window.height = 1 + below(kind.height - window.y);
-      window.width = 1 + below(kind.width - window.x);
-      SCOPED_TRACE(testing::Message()
-                   << kind.height << " x " << kind.width << ", samples " << kind.h_samples << " x "
-                   << kind.v_samples << ", progressive " << kind.progressive << ", window "
-                   << window.y << " " << window.x << " " << window.height << " " << window.width);
-      Image part;
-      const absl::Status status = DecodeJpegPart(file, "part", window, &part);
-      ASSERT_TRUE(status.ok()) << status;
-      ASSERT_EQ(part.height, window.height);
-      ASSERT_EQ(part.width, window.width);
-      ASSERT_EQ(part.channels, whole.channels);
-      ASSERT_EQ(part.pixels, Cut(whole, window));
+  for (const Kind& kind : kinds) ExpectPartsOfTheWhole(Encode(kind), kind);
+}
+
+TEST(JpegCodecTest, APartOfADamagedImageHasThePixelsOfTheWhole) {
+  std::string no_code;  // bits that are no valid code
+  for (int i = 0; i < 10; ++i) no_code += std::string("\xff\0", 2);
+  for (const Kind& kind : {Kind{97, 131, true}, Kind{97, 131}, Kind{96, 128, false, 1, 1, true},
+                           Kind{50, 211, false, 2, 2, false, 1}}) {
+    const std::string good = Encode(kind);
+    std::string bad_code = good;
+    bad_code.replace((good.rfind("\xff\xda") + good.size()) / 2, no_code.size(), no_code);
+    std::vector<std::string> files = {EndJpegEarly(good), bad_code};
+    if (kind.restart_rows > 0) {
+      std::string no_restart = good;
+      files.push_back(no_restart.replace(good.find("\xff\xd1"), 2, "\xff\xd5"));
+    }
+    for (const std::string& file : files) {
+      Image image;
+      ASSERT_TRUE(DecodeJpeg(file, "whole", &image).ok());
+      EXPECT_NE(image.damage, "");
+      ExpectPartsOfTheWhole(file, kind);
     }
   }
 }
@@ -157,6 +182,26 @@ TEST(JpegCodecTest, DamageIsReportedByDecode) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cut.jpg: the JPEG data"));
   EXPECT_EQ(DecodeAllButJpeg(file.substr(0, 100), "cut.jpg", &image).code(),
             absl::StatusCode::kDataLoss);
+}
+
+TEST(JpegCodecTest, AnEditedImageThatIsDamagedSaysSo) {
+  EditableImage edited;
+  for (const bool encoded : {true, false}) {
+    for (const bool damaged : {true, false}) {
+      const std::string file = damaged ? EndJpegEarly(Encode({97, 131})) : Encode({97, 131});
+      Image image;
+      ASSERT_TRUE(DecodeAllButJpeg(file, "d.jpg", &image).ok());
+      if (!encoded) {
+        ASSERT_TRUE(DecodeIfJpeg(&image).ok());
+      }
+      edited.Take(&image);
+      ASSERT_TRUE(edited.Decode().ok());
+      EXPECT_EQ(edited.damage(),
+                damaged ? "d.jpg: the JPEG data are damaged (Corrupt JPEG data: premature end of "
+                          "data segment)"
+                        : "");
+    }
+  }
 }
 
 }  // namespace

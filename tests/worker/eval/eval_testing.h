@@ -1,5 +1,5 @@
-// A tiny classifier on drawn shapes, its checkpoints, a collector of warnings, and a clock that
-// runs a script while the evaluator sleeps.
+// A tiny classifier on drawn shapes, its checkpoints, and a clock that runs a script while the
+// evaluator sleeps.
 #ifndef PUSHPULL_TESTS_WORKER_EVAL_EVAL_TESTING_H_
 #define PUSHPULL_TESTS_WORKER_EVAL_EVAL_TESTING_H_
 
@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
-#include "absl/strings/string_view.h"
-#include "glog/logging.h"
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 
@@ -39,25 +37,6 @@ struct TinyCheckpoint {
 
 absl::Status PublishTiny(FileSystem& files, const std::string& directory,
                          const VariableLayout& layout, const TinyCheckpoint& checkpoint);
-
-// Collects warnings and lines of information during its lifetime.
-class WarningSink final : public google::LogSink {
- public:
-  WarningSink() { google::AddLogSink(this); }
-  ~WarningSink() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* message, size_t size) override {
-    if (severity == google::GLOG_WARNING) warnings.emplace_back(message, size);
-    if (severity == google::GLOG_INFO) infos.emplace_back(message, size);
-  }
-  int Count(absl::string_view text) const {
-    int count = 0;
-    for (const std::string& warning : warnings) count += absl::StrContains(warning, text) ? 1 : 0;
-    return count;
-  }
-  std::vector<std::string> warnings;
-  std::vector<std::string> infos;
-};
 
 // Sleep advances the time and calls `on_sleep` with the number of the call, counted from 0.
 class ScriptedClock final : public Clock {

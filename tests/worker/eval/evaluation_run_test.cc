@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/file_system.h"
+#include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/eval/eval_testing.h"
 
@@ -113,6 +114,27 @@ TEST_F(EvaluationRunTest, RefusesOtherClassFoldersThanThoseOfTraining) {
   const absl::Status status = EvaluationRun::Create(config, folder_, {}, stop_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("class 2 is \"dog\""));
+}
+
+TEST_F(EvaluationRunTest, NamesDamagedImagesOnceAndUsesThem) {
+  const config::TrainEvalPipelineConfig config = FolderConfig();
+  ASSERT_EQ(WriteFileAtomically(files_, folder_ + "/photos/bee/0.pgm",
+                                EndJpegEarly(EncodeJpeg(MakeImage(32, 32, 3)))),
+            absl::OkStatus());
+  const auto run = EvaluationRun::Create(config, folder_, {}, stop_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const std::vector<float> weights = TinyWeights((*run)->layout(), 1);
+  for (int i = 0; i < 2; ++i) {
+    int64_t examples = 0;
+    const auto count = [&](const InputBatch& input, const StepResult&) {
+      examples += input.n;
+      return absl::OkStatus();
+    };
+    EXPECT_EQ((*run)->ForEachBatch(weights, 10, stop_, nullptr, count), absl::OkStatus());
+    EXPECT_EQ(examples, 12);
+    EXPECT_EQ(sink_.Count("1 of 12 images are damaged"), 1);
+    EXPECT_EQ(sink_.Count("photos/bee/0.pgm: the JPEG data are damaged"), 1);
+  }
 }
 
 // The numbers of a detector's examples are the image_id of its results.

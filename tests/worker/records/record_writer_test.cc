@@ -47,6 +47,10 @@ class FakeSet final : public AnnotatedSet {
       image.issues.clipped.push_back(absl::StrCat("clipped box of ", index));
     }
     image.encoded = EncodePng(MakeImage(2, static_cast<int>(index) + 1, 3));
+    if (damaged_images.count(index)) {
+      image.damage = absl::StrCat("damage of ", index);
+      image.encoded = EndJpegEarly(EncodeJpeg(MakeImage(16, 16, 3)));
+    }
     return image;
   }
 
@@ -54,6 +58,7 @@ class FakeSet final : public AnnotatedSet {
   std::set<int64_t> unread_images;
   std::set<int64_t> bad_boxes;
   std::set<int64_t> clipped_boxes;
+  std::set<int64_t> damaged_images;
 
  private:
   const int64_t size_;
@@ -187,6 +192,24 @@ TEST_F(RecordWriterTest, ClippedBoxesAreNamedAndNoProblem) {
   EXPECT_THAT(summary->problems, IsEmpty());
   EXPECT_EQ(summary->num_bad_boxes, 0);
   EXPECT_EQ(Open("set@1")->size(), 80);
+}
+
+TEST_F(RecordWriterTest, DamagedImagesThatDecodeAreNamedAndNoProblem) {
+  FakeSet set(80);
+  set.damaged_images = {4, 71};
+  const auto summary = Write(set, 1);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_THAT(summary->damaged, ElementsAre("damage of 4", "damage of 71"));
+  EXPECT_THAT(summary->problems, IsEmpty());
+  EXPECT_EQ(summary->num_images, 80);
+  ThreadPool pool(2);
+  const auto check = CheckRecords(*Open("set@1"), {}, &pool);
+  ASSERT_TRUE(check.ok()) << check.status();
+  EXPECT_THAT(check->damaged,
+              ElementsAre(HasSubstr("(4.png): the JPEG data are damaged"), HasSubstr("(71.png)")));
+  EXPECT_THAT(check->problems, IsEmpty());
+  EXPECT_EQ(check->num_images, 80);
+  EXPECT_EQ(check->num_boxes, 79);
 }
 
 TEST_F(RecordWriterTest, LeavesNoFilesWithoutAGoodImage) {
