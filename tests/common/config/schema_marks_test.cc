@@ -1,4 +1,5 @@
-// The checks of enums; validate_config_test.cc has those of the other fields.
+// The checks of enums, and the warning of a field without effect; validate_config_test.cc has the
+// checks of the other fields.
 #include "common/config/schema_marks.h"
 
 #include <string>
@@ -52,6 +53,18 @@ TEST(SchemaMarksTest, RefusesOtherValuesOfUnsupportedEnums) {
             "model.ssd.box_predictor.weight_shared_convolutional_box_predictor.score_converter: "
             "expected a supported field, got \"score_converter\", which is known but not "
             "supported; use post_processing.score_converter");
+}
+
+TEST(SchemaMarksTest, WarnsOfAFieldWithoutEffect) {
+  config::TrainEvalPipelineConfig config;
+  config.mutable_train_input_reader()->set_use_display_name(true);
+  FieldChecker checker;
+  std::vector<std::string> warnings;
+  CheckSchemaMarks(config, &checker, &warnings);
+  EXPECT_TRUE(checker.problems().empty());
+  EXPECT_EQ(warnings, (std::vector<std::string>{
+                          "train_input_reader.use_display_name has no effect: a class is found by "
+                          "its name and by its display_name"}));
 }
 
 }  // namespace

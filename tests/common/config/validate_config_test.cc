@@ -280,8 +280,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "train_input_reader.sample_1_of_n_examples"},
         BadPatch{"eval_config { max_num_boxes_to_visualize: -1 }",
                  "eval_config.max_num_boxes_to_visualize"},
-        BadPatch{"train_input_reader { use_display_name: true }",
-                 "train_input_reader.use_display_name"},
         BadPatch{"train_input_reader { tf_record_input_reader { input_path: "
                  "'PATH_TO_BE_CONFIGURED/x' } }",
                  "train_input_reader.tf_record_input_reader.input_path[0]"},
