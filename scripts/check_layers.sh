@@ -140,7 +140,8 @@ done
 forbid "timed waits belong to common/base/monotonic_wait.h: the others follow the wall clock" \
   '(Await|Wait|LockWhen|WaitForNotification)With(Timeout|Deadline)|(^|[^[:alnum:]_])((wait|try_lock|try_acquire)_(for|until)|sleep_until|(pthread|sem|mtx|cnd)_[a-z_]*timed[a-z]*)[[:space:]]*\(' \
   "${outside[@]}"
-# The wall clock serves for dates that people read and for the validity of certificates, never to measure a duration.
+# The wall clock serves for dates that people read, for the validity of certificates, and for the age of a checkpoint that
+# another process has saved. It never measures a duration within a process.
 outside=()
 for file in "${found[@]}"; do
   case "$file" in

@@ -49,7 +49,7 @@ struct CheckpointManifest {
   // What the clones compute on, as ps.Arithmetic.device says it, ascending. It is for people only.
   std::vector<std::string> devices;
   double run_started_unix = 0.0;  // seconds; wall time, used by retention only
-  double saved_unix = 0.0;
+  double saved_unix = 0.0;        // also tells a server that starts when the next one is due
 
   std::string layout_signature;
   std::vector<VariableSpec> variables;  // name, shape and kind, in layout order

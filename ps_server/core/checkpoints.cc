@@ -25,6 +25,8 @@ void Checkpoints::SetNewest(const std::optional<FoundCheckpoint>& checkpoint) {
   newest_step_.reset();
   if (checkpoint.has_value()) newest_step_ = checkpoint->id.version;
   durable_says_done_ = checkpoint.has_value() && checkpoint->training_done;
+  const absl::Duration age = checkpoint.has_value() ? checkpoint->age : absl::InfiniteDuration();
+  unsaved_since_ = job_.now - std::min(age, options_.save_checkpoints_every);
 }
 
 std::string Checkpoints::DescribeNewest() const {
@@ -34,7 +36,8 @@ std::string Checkpoints::DescribeNewest() const {
 
 void Checkpoints::BeginEpoch() {
   is_final_ = false;
-  newest_at_ = job_.now;
+  // A new epoch or process saves nothing, so steps that are not saved keep their age.
+  if (job_.version <= durable_step()) unsaved_since_ = job_.now;
   retry_at_ = absl::ZeroDuration();
 }
 
@@ -50,7 +53,7 @@ absl::Duration Checkpoints::NextWakeup() const {
   if (!is_final_ && !calls_.empty()) return absl::ZeroDuration();
   if (is_final_ || failures_in_a_row_ > 0) return retry_at_;
   if (options_.save_checkpoints_every == absl::ZeroDuration()) return absl::InfiniteDuration();
-  return newest_at_ + options_.save_checkpoints_every;
+  return unsaved_since_ + options_.save_checkpoints_every;
 }
 
 Followup Checkpoints::StartIfDue() {
@@ -60,7 +63,7 @@ Followup Checkpoints::StartIfDue() {
       every > 0 && failures_in_a_row_ == 0 && job_.version / every > durable_step() / every;
   const bool by_time = options_.save_checkpoints_every > absl::ZeroDuration() &&
                        failures_in_a_row_ == 0 &&
-                       job_.now - newest_at_ >= options_.save_checkpoints_every;
+                       job_.now - unsaved_since_ >= options_.save_checkpoints_every;
   const bool again = failures_in_a_row_ > 0 && job_.now >= retry_at_;
   if (by_steps || by_time || again || !calls_.empty()) return Start();
   return followup::None{};
@@ -111,7 +114,7 @@ Followup Checkpoints::OnPublished(const coordinator_event::CheckpointPublished& 
   failures_in_a_row_ = overtaken_in_a_row_ = 0;
   newest_step_ = event.step;
   durable_says_done_ = says_done_;
-  newest_at_ = job_.now;
+  unsaved_since_ = job_.now;
   published_at_ = job_.now;
   took_ = job_.now - started_;
   ++published_;

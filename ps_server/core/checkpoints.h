@@ -33,9 +33,10 @@ class Checkpoints {
   uint64_t durable_step() const { return newest_step_.value_or(0); }
   // Returns "the newest checkpoint is of step 40" or "no checkpoint has been published".
   std::string DescribeNewest() const;
-  // Recovery has found the newest checkpoint, or none.
+  // Recovery has found the newest checkpoint, or none. Called before each BeginEpoch.
   void SetNewest(const std::optional<FoundCheckpoint>& checkpoint);
-  // An epoch begins to serve.
+  // An epoch begins to serve job.version. The time until the next checkpoint begins anew only if
+  // that version is saved, so that epochs and processes that end early do not put it off for ever.
   void BeginEpoch();
   // The next checkpoint of job.version is the final one. It starts without a pause, and the pauses
   // after its failures start from 1 s again. May be called a second time, when a drain begins
@@ -101,8 +102,9 @@ class Checkpoints {
   bool says_done_ = false;               // what that one says; set when its files are written
   bool is_final_ = false;                // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
-  // When the newest one was published, or, if that is later, when the epoch began to serve.
-  absl::Duration newest_at_ = absl::ZeroDuration();
+  // Since when there may be steps that the newest checkpoint lacks. May lie before the process
+  // began, but by no more than save_checkpoints_every, after which a checkpoint is due.
+  absl::Duration unsaved_since_ = absl::ZeroDuration();
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
   uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone

@@ -27,6 +27,9 @@ struct FoundCheckpoint {
   bool training_done = false;  // it was the last one of the run when it was published
   uint64_t num_images = 0;     // as in PublishCheckpoint
   uint32_t num_replicas = 0;   // async: it has the positions of this many replicas; 0: of none
+  // Since it was saved. Infinite: the wall clock says that this time is still to come, so it is
+  // not known.
+  absl::Duration age = absl::ZeroDuration();
 };
 
 namespace coordinator_event {

@@ -24,6 +24,12 @@ namespace {
 
 double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
+// Returns FoundCheckpoint::age.
+absl::Duration AgeOf(const CheckpointManifest& manifest) {
+  const double seconds = UnixNow() - manifest.saved_unix;
+  return seconds < 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
+}
+
 CheckpointManifest MakeManifest(const JobSpec& job,
                                 const coordinator_action::PublishCheckpoint& order) {
   CheckpointManifest manifest;
@@ -117,7 +123,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   return FoundCheckpoint{{manifest.epoch, manifest.step},
                          manifest.training_done,
                          manifest.num_images,
-                         CountPositions(manifest)};
+                         CountPositions(manifest),
+                         AgeOf(manifest)};
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {

@@ -63,6 +63,47 @@ TEST_F(CheckpointsPartTest, BeginsByTimeAndBySteps) {
   EXPECT_TRUE(Begins(checkpoints_.StartIfDue()));
 }
 
+// A shard that restarts begins an epoch, and so does a new process, which goes on from mapped
+// state.
+TEST_F(CheckpointsPartTest, StepsThatAreNotSavedKeepTheirAgeInTheNextEpoch) {
+  options_.save_checkpoints_every = absl::Seconds(60);
+  const auto found = [](absl::Duration age) {
+    return FoundCheckpoint{.id = {.epoch = 6, .version = 5}, .age = age};
+  };
+  const FoundCheckpoint declared{.age = absl::Hours(9)};  // of step 0
+  const struct {
+    std::optional<FoundCheckpoint> checkpoint;
+    uint64_t version;
+    int wait;
+  } cases[] = {
+      {found(absl::Seconds(54)), 6, 6},
+      {found(absl::ZeroDuration()), 6, 60},
+      {found(absl::Hours(9)), 6, 0},
+      {found(absl::InfiniteDuration()), 6, 0},
+      {std::nullopt, 6, 0},
+      {declared, 6, 0},
+      // Everything is saved.
+      {found(absl::Hours(9)), 5, 60},
+      {declared, 0, 60},
+      {std::nullopt, 0, 60},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(&c - cases);
+    Checkpoints checkpoints(options_, job_, &actions_);
+    job_.version = c.version;
+    checkpoints.SetNewest(c.checkpoint);
+    checkpoints.BeginEpoch();
+    job_.version = 7;
+    EXPECT_EQ(checkpoints.NextWakeup(), job_.now + absl::Seconds(c.wait));
+    if (c.wait > 0) {
+      job_.now += absl::Seconds(c.wait - 1);
+      EXPECT_FALSE(Begins(checkpoints.StartIfDue()));
+      job_.now += absl::Seconds(1);
+    }
+    EXPECT_TRUE(Begins(checkpoints.StartIfDue()));
+  }
+}
+
 TEST_F(CheckpointsPartTest, PausesAfterFailuresGrowLonger) {
   options_.save_checkpoints_steps = 1;
   checkpoints_.BeginEpoch();

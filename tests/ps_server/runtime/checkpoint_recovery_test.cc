@@ -1,6 +1,7 @@
 // What a server restores when it starts, and which files it refuses.
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,19 @@ absl::Status TrainToTheEnd(TestServer* server) {
   training.join();
   return end;
 }
+
+// Rewrites the manifest of a checkpoint after `change`.
+void ChangeManifest(TestServer* server, uint64_t step,
+                    const std::function<void(CheckpointManifest*)>& change) {
+  auto manifest = ReadManifest(server->files(), server->train_dir(), step);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  change(&*manifest);
+  const std::string path =
+      absl::StrCat(server->train_dir(), "/", CheckpointName(step), "/", kManifestFile);
+  ASSERT_TRUE(WriteFileAtomically(server->files(), path, SerializeManifest(*manifest)).ok());
+}
+
+double UnixNow() { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }
 
 TEST(CheckpointRecoveryTest, AResumedJobMakesTheSameBits) {
   for (const int tasks : {1, 2}) {
@@ -110,22 +124,17 @@ TEST(CheckpointRecoveryTest, TheLastCheckpointRecordsThatTrainingIsDone) {
 TEST(CheckpointRecoveryTest, KeepsOneCheckpointOfEachPeriodOfHours) {
   TestFolder folder;
   TestServerOptions options;
-  const double begin = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - 1.95 * 3600;
+  const double begin = UnixNow() - 1.95 * 3600;
   double hours = 1.5;
   for (const uint64_t step : {10, 15}) {
     options.train_config = absl::StrCat("num_steps: ", step);
     TestServer server(folder, options);
     ASSERT_TRUE(TrainToTheEnd(&server).ok());
-    auto manifest = ReadManifest(server.files(), server.train_dir(), step);
-    ASSERT_TRUE(manifest.ok()) << manifest.status();
-    manifest->run_started_unix = begin;
-    manifest->saved_unix = begin + hours * 3600;
+    ChangeManifest(&server, step, [&](CheckpointManifest* manifest) {
+      manifest->run_started_unix = begin;
+      manifest->saved_unix = begin + hours * 3600;
+    });
     hours += 0.3;
-    ASSERT_TRUE(WriteFileAtomically(
-                    server.files(),
-                    absl::StrCat(server.train_dir(), "/", CheckpointName(step), "/", kManifestFile),
-                    SerializeManifest(*manifest))
-                    .ok());
   }
   options.train_config = "num_steps: 20 max_to_keep: 1 keep_checkpoint_every_n_hours: 1";
   TestServer server(folder, options);
@@ -275,6 +284,32 @@ void TrainAndKill(TestServer* server, uint64_t steps, float bias) {
   clone.Stop();
   killed.Notify();
   clone.Join().IgnoreError();
+}
+
+// No process lives for save_checkpoints_secs, so each goes on from the mapped state of the last
+// one.
+TEST(CheckpointRecoveryTest, ProcessesThatEndEarlyDoNotPutTheNextCheckpointOff) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_secs: 3600";
+  options.mapped = true;
+  options.num_replicas = 1;
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  TrainAndKill(&server, 3, 0.0f);
+  const auto is_saved = [&server](uint64_t step) {
+    return server.Await([step](const auto& status) { return status.durable_step() == step; });
+  };
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(is_saved(3)) << "there was no checkpoint";
+  TrainAndKill(&server, 6, 0.0f);
+  ChangeManifest(&server, 3, [](CheckpointManifest* m) { m->saved_unix = UnixNow() - 3600; });
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(is_saved(6)) << "the checkpoint was an hour old";
+  TrainAndKill(&server, 9, 0.0f);
+  ChangeManifest(&server, 6, [](CheckpointManifest* m) { m->saved_unix = UnixNow() + 1e6; });
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(is_saved(9)) << "the clock has jumped back";
 }
 
 TEST(CheckpointRecoveryTest, DoesNotMixHistoriesWithTheSameVersionNumber) {
