@@ -15,9 +15,10 @@ namespace pushpull {
 class ReplicaPositions {
  public:
   // Restores what Serialize wrote with version `version`; `marks` is empty for the initial
-  // variables. Returns false if `marks` comes from a release that kept no positions. Every replica
-  // then goes on with an equal share of the version's steps, as the clones of that release did, so
-  // this once a few batches near that place may be trained twice or not at all.
+  // variables. Returns false if `marks` has no positions, because the version was trained in
+  // synchronous mode or by a release that did not keep them. Every replica then goes on with an
+  // equal share of the version's steps, so this once a few batches near that place may be trained
+  // twice or not at all.
   bool Restore(absl::string_view marks, uint64_t version);
   // Returns the number of replicas whose positions Restore has found; 0: `marks` held none.
   uint32_t num_restored() const { return num_restored_; }
@@ -31,7 +32,7 @@ class ReplicaPositions {
  private:
   std::map<uint32_t, uint64_t> next_;
   uint32_t num_restored_ = 0;
-  uint64_t unmarked_steps_ = 0;  // pushes applied before positions were kept
+  uint64_t unmarked_steps_ = 0;  // steps of a version without positions
 };
 
 }  // namespace pushpull

@@ -30,9 +30,9 @@ uint32_t Steps::RestorePositions(const std::string& marks, uint64_t version) {
   if (options_.sync) return 0;
   if (positions_.Restore(marks, version)) return positions_.num_restored();
   Warn(absl::StrFormat(
-           "version %d was written by a release that did not keep the replicas' positions: every "
-           "replica goes on with an equal share of the %d batches, of which a few may be trained "
-           "again",
+           "version %d has no positions of replicas, because it was trained in synchronous mode or "
+           "by a release that did not keep them: every replica goes on with an equal share of the "
+           "%d batches, of which a few may be trained again",
            version, version),
        actions_);
   return 0;

@@ -1,5 +1,6 @@
 // Tests the asynchronous mode of the coordinator, in which every push makes a step.
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,6 +10,7 @@
 namespace pushpull {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 
 class CoordinatorAsyncTest : public CoordinatorTest {
@@ -192,13 +194,16 @@ TEST_F(CoordinatorAsyncTest, AVoidPositionIsNotRequestedAgain) {
   EXPECT_EQ(Register(1)->grants(0).position(), 1u);
 }
 
-TEST_F(CoordinatorAsyncTest, MarksOfAnOlderReleaseDivideTheVersionEquallyAmongReplicas) {
-  ps::PushMarks old;  // a mark of replica 0 without a position
+TEST_F(CoordinatorAsyncTest, AVersionWithoutPositionsIsDividedEquallyAmongReplicas) {
+  ps::PushMarks old;  // of an older release: a mark of replica 0 without a position
   old.add_marks();
   restored_marks_ = old.SerializeAsString();
   held_ = {{6, 100}};
   StartWithClones();
   for (uint32_t replica = 0; replica < 3; ++replica) EXPECT_EQ(grants_[replica].position(), 33u);
+  std::vector<std::string> notices;
+  for (const auto& notice : Take<coordinator_action::Notice>()) notices.push_back(notice.text);
+  EXPECT_THAT(notices, Contains(HasSubstr("it was trained in synchronous mode or by a release")));
   EXPECT_EQ(OutcomeOf(Push(1, 1, 100, 33)), ps::PushReply::ACCEPTED);
   EXPECT_EQ(Marks(), (std::vector<uint64_t>{33, 34, 33}));
 }
