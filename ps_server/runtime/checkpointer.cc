@@ -118,6 +118,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   const CheckpointManifest& manifest = (*checkpoint)->manifest();
   run_started_unix_ = manifest.run_started_unix;
   counted_ = {manifest.step, manifest.updates};
+  found_config_ = manifest.pipeline_config;
   LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
             << ", published in epoch " << manifest.epoch;
   return FoundCheckpoint{{manifest.epoch, manifest.step},

@@ -36,6 +36,9 @@ class Checkpointer {
   // Returns an error if there are checkpoints but none can be used, or if the checkpoint of
   // from_step cannot be used; see OpenCheckpoint for the codes.
   absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint();
+  // Returns the pipeline config, as text, of the checkpoint that FindCheckpoint has found last.
+  // Empty: it has found none.
+  const std::string& found_config() const { return found_config_; }
   // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);
   // Writes the manifest that lists the shards' files, and publishes the checkpoint.
@@ -66,7 +69,8 @@ class Checkpointer {
   const std::string train_dir_;
   const std::string run_id_;
   std::optional<uint64_t> from_step_;
-  Counted counted_;                         // of the newest checkpoint
+  Counted counted_;  // of the newest checkpoint
+  std::string found_config_;
   std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
 };
 

@@ -11,6 +11,11 @@
 #include "common/checkpoint/checkpoint_writer.h"
 
 namespace pushpull {
+namespace {
+
+constexpr char kPipelineConfigFile[] = "pipeline.config";
+
+}  // namespace
 
 absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text,
                                     std::string graph_def) {
@@ -22,6 +27,8 @@ absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_
   run_id_ = run_id.has_value() ? *run_id : NewRunId();
   PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, path));
   PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
+  // Only a warning needs this file, so no error is one here.
+  last_config_ = ReadWholeFile(*files_, JoinPath(path, kPipelineConfigFile)).value_or("");
   return absl::OkStatus();
 }
 
@@ -132,8 +139,8 @@ absl::Status RunFiles::RenameGivenUp() {
 absl::Status RunFiles::WriteTrainDir() {
   train_dir_->Sweep();
   PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
-  PP_RETURN_IF_ERROR(
-      WriteFileAtomically(*files_, JoinPath(train_dir_->path(), "pipeline.config"), config_text_));
+  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(train_dir_->path(), kPipelineConfigFile),
+                                         config_text_));
   events_ = EventWriter::CreateAtFirstFlush(files_, train_dir_->path());
   if (!graph_def_.empty()) events_->AddGraph(graph_def_);
   events_->Flush().IgnoreError();  // logged there; training does not need the file

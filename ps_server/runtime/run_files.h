@@ -31,11 +31,11 @@ class RunFiles {
   // num_shards: shards of this process. `files` must outlive the object.
   RunFiles(FileSystem* files, int num_shards) : files_(files), state_(num_shards) {}
 
-  // Creates train_dir if it is absent, locks it, and reads run_id, EPOCH and REPLICAS. Changes no
-  // file but LOCK. Called in the coordinator's process only. config_text: what JobRestored writes
-  // to pipeline.config. graph_def: the network, a serialized GraphDef, which JobRestored writes
-  // to the event file; empty: unknown. UNAVAILABLE: another server holds the lock. DATA_LOSS:
-  // run_id, EPOCH or REPLICAS is damaged.
+  // Creates train_dir if it is absent, locks it, and reads run_id, EPOCH, REPLICAS and
+  // pipeline.config. Changes no file but LOCK. Called in the coordinator's process only.
+  // config_text: what JobRestored writes to pipeline.config. graph_def: the network, a serialized
+  // GraphDef, which JobRestored writes to the event file; empty: unknown. UNAVAILABLE: another
+  // server holds the lock. DATA_LOSS: run_id, EPOCH or REPLICAS is damaged.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text,
                             std::string graph_def);
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
@@ -48,6 +48,10 @@ class RunFiles {
   // Raises stored_epoch() to the epoch of a published checkpoint. This corrects an EPOCH file
   // that was lost or holds a smaller number.
   void NoteEpoch(uint64_t epoch) { stored_epoch_ = std::max(stored_epoch_, epoch); }
+
+  // The pipeline.config that OpenTrainDir has found, which the last server that recovered has
+  // written. Empty: there is none, or it cannot be read.
+  const std::string& last_config() const { return last_config_; }
 
   // The number of replicas that an administrator has set; nullopt: none has.
   std::optional<uint32_t> scaled_replicas() const { return scaled_replicas_; }
@@ -96,6 +100,7 @@ class RunFiles {
   // Set by OpenTrainDir and AddShard.
   std::unique_ptr<TrainDir> train_dir_;
   std::string config_text_;
+  std::string last_config_;
   std::string graph_def_;
   std::string run_id_;
   bool run_id_is_new_ = false;

@@ -102,7 +102,13 @@ absl::Status ServerCore::OpenTrainDir() {
     // The coordinator checks this too, but after the shards have dropped their newer versions.
     PP_RETURN_IF_ERROR(CheckNumReplicas(found->num_replicas, options_.num_replicas));
   }
-  if (found.has_value()) run_files_.NoteEpoch(found->id.epoch);
+  earlier_configs_.of_last_server = run_files_.last_config();
+  if (found.has_value()) {
+    run_files_.NoteEpoch(found->id.epoch);
+    earlier_configs_.of_checkpoint = checkpointer_->found_config();
+    earlier_configs_.checkpoint_step = found->id.version;
+    earlier_configs_.num_images = found->num_images;
+  }
   return absl::OkStatus();
 }
 
@@ -217,6 +223,9 @@ absl::Status ServerCore::OpenCoordinator() {
               << (serving.rolled_back_steps > 0
                       ? absl::StrCat(", ", serving.rolled_back_steps, " steps rolled back")
                       : "");
+    const EarlierConfigs earlier = std::exchange(earlier_configs_, {});
+    const std::string changed = DescribeChangedCounts(earlier, job_, serving.version);
+    LOG_IF(WARNING, !changed.empty()) << changed;
     on_serving_();
   };
   listener.ended = [this](const absl::Status& status) { End(status); };

@@ -25,6 +25,7 @@
 #include "common/base/thread_pool.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/default_lease.h"
+#include "ps_server/runtime/changed_counts.h"
 #include "ps_server/runtime/checkpointer.h"
 #include "ps_server/runtime/coordinator_runtime.h"
 #include "ps_server/runtime/finished_run.h"
@@ -149,7 +150,8 @@ class ServerCore {
   std::string run_id_;  // 16 bytes
   std::function<void()> on_serving_;
   RunFiles run_files_;
-  FinishedRun finished_run_;  // unused in the process of task 0
+  EarlierConfigs earlier_configs_;  // empty after the job has served once
+  FinishedRun finished_run_;        // unused in the process of task 0
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<TrainingMonitor> monitor_;
