@@ -369,10 +369,10 @@ absl::Status RunServer(bool check_config) {
   }
   if (absl::GetFlag(FLAGS_train_dir).empty()) return UsageError("--train_dir is required");
 
+  const std::unique_ptr<StopSignal> signal = StopSignal::Install([](int) {});
   LOG(INFO) << cluster.Describe();
   SteadyClock clock;
   PosixFileSystem files;
-  const std::unique_ptr<StopSignal> signal = StopSignal::Install([](int) {});
   ServerOptions options = OptionsFromFlags(cluster, std::move(config), sync);
   options.security = security;
   options.stop_requested = [&signal] { return signal->requested(); };

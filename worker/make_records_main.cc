@@ -198,7 +198,8 @@ int Main(int argc, char** argv) {
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
 
   std::atomic<bool> stop = false;
-  const std::unique_ptr<StopSignal> signal = StopSignal::Install([&](int) { stop = true; });
+  const std::unique_ptr<StopSignal> signal = StopSignal::Install(
+      [&](int) { stop = true; }, {.closed_pipe = StopSignalOptions::ClosedPipe::kEndProcess});
   int threads = absl::GetFlag(FLAGS_threads);
   if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   ThreadPool pool(threads);

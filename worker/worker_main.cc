@@ -246,7 +246,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   StopSwitch stop;
   // The supervisor forwards its signals to the clones.
   const std::unique_ptr<StopSignal> signal =
-      StopSignal::Install([&stop](int) { stop.Stop(); }, getppid());
+      StopSignal::Install([&stop](int) { stop.Stop(); }, {.forwarder = getppid()});
   PP_ASSIGN_OR_RETURN(options.identity, ReceiveCloneIdentity(Supervisor::kSupervisorFd));
   PosixFileSystem files;
   ClockOffset server_clock;

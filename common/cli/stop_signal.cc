@@ -43,13 +43,14 @@ struct StopSignal::State {
 
 StopSignal::StopSignal(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop, pid_t forwarder) {
+std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop,
+                                                const StopSignalOptions& options) {
   auto state = std::make_unique<State>();
   PCHECK(::pipe2(state->pipe, O_CLOEXEC) == 0);
   CHECK_EQ(pipe_write_end.exchange(state->pipe[1]), -1) << "StopSignal is installed twice";
   signals_seen = 0;
   unforwarded_signals_seen = 0;
-  forwarding_process = forwarder;
+  forwarding_process = options.forwarder;
   state->on_stop = std::move(on_stop);
   State* raw = state.get();
   state->thread = std::thread([raw] {
@@ -66,6 +67,9 @@ std::unique_ptr<StopSignal> StopSignal::Install(std::function<void(int)> on_stop
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGHUP, &ignore, &state->old_hup);
+  if (options.closed_pipe == StopSignalOptions::ClosedPipe::kFail) {
+    ::sigaction(SIGPIPE, &ignore, nullptr);
+  }
   return std::unique_ptr<StopSignal>(new StopSignal(std::move(state)));
 }
 

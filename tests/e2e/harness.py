@@ -70,16 +70,16 @@ class EndToEndTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def start_server(self, config, run="run", *flags, log=None):
+    def start_server(self, config, run="run", *flags, log=None, **options):
         """Starts a ps_server whose train_dir is the subfolder `run`, and which listens at address(run)."""
         return self.start(log or f"{run}.ps.log", "ps_server", f"--pipeline_config_path={config}",
                           f"--train_dir={self.folder / run}", f"--listen={self.address(run)}",
-                          f"--state_dir={self.folder / (run + '.state')}", "--lease=3s", *flags)
+                          f"--state_dir={self.folder / (run + '.state')}", "--lease=3s", *flags, **options)
 
-    def start_worker(self, run="run", clones=3, *flags):
+    def start_worker(self, run="run", clones=3, *flags, **options):
         """Starts a worker for the server of start_server(config, run)."""
         return self.start(f"{run}.worker.log", "worker", f"--ps={self.address(run)}",
-                          f"--num_clones={clones}", "--peer_deadline=60s", *flags)
+                          f"--num_clones={clones}", "--peer_deadline=60s", *flags, **options)
 
     def address(self, run="run"):
         return f"unix:{self.folder / (run + '.sock')}"

@@ -71,13 +71,13 @@ class Process:
     Create it from a thread that outlives the process, because the kernel kills the process when this thread ends.
     """
 
-    def __init__(self, log, name, *arguments, stdout=None, env=None, prefix=()):
+    def __init__(self, log, name, *arguments, stdout=None, stderr=None, env=None, prefix=()):
         """Starts the program `name`. `prefix` is a command that runs it, such as `ip netns exec HOST`."""
         self.log_path = pathlib.Path(log)
         self.log = open(log, "ab")
         self.popen = subprocess.Popen(
             [*dies_with_us(), *prefix, str(BIN / name), *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=stdout or self.log, stderr=self.log, start_new_session=True, env=env)
+            stdin=subprocess.DEVNULL, stdout=stdout or self.log, stderr=stderr or self.log, start_new_session=True, env=env)
         WARDEN.watch(self.popen.pid)
 
     def wait(self, timeout=PATIENCE_S):

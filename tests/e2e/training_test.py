@@ -9,6 +9,7 @@ import sys
 import time
 
 from harness import ADAM, PATIENCE_S, ROOT, SYNTHETIC, EndToEndTest, free_port, main
+from processes import clone_pids
 from state_files import applied_version
 
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "e2e" / "hostile")]
@@ -183,6 +184,32 @@ class Training(EndToEndTest):
         while http2.fields(reply) != {1: [SERVING]}:  # the log tells it a moment before the service does
             self.assertLess(time.monotonic(), deadline, reply)
             reply = connection.call("/grpc.health.v1.Health/Check", b"")
+
+    def test_output_that_nobody_reads_any_more_ends_nothing(self):
+        """Ctrl-C on `ps_server 2>&1 | tee log` ends tee first."""
+        reader, writer = os.pipe()
+        options = {"stdout": writer, "stderr": writer}
+        server = self.start_server(self.write_config(steps=1000000), **options)
+        worker = self.start_worker(**options)
+        os.close(writer)
+
+        def await_version(version):
+            deadline = time.monotonic() + PATIENCE_S
+            while applied_version(self.folder / "run.state", 1) < version:
+                for process in (server, worker):
+                    self.assertIsNone(process.popen.poll())
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+
+        await_version(2)
+        os.close(reader)
+        # A clone that ends writes to the pipe, and so does its supervisor.
+        os.kill(clone_pids(worker.popen.pid)[0], signal.SIGKILL)
+        await_version(applied_version(self.folder / "run.state", 1) + 10)
+        for process in (server, worker):
+            process.kill(signal.SIGINT)
+            self.assertEqual(process.wait(), 143)
+        self.assertEqual(len(list((self.folder / "run").glob("ckpt-????????"))), 1)
 
     def test_server_that_stays_after_the_end_rests(self):
         config = self.write_config(steps=5)

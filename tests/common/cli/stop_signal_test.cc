@@ -1,5 +1,6 @@
 #include "common/cli/stop_signal.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -98,8 +99,8 @@ TEST(StopSignalDeathTest, AForwardedSignalIsNotASecondOne) {
           SetBlocked(true);  // in the callback's thread, which inherits this
           std::promise<int> received;
           const OtherProcess forwarder;
-          const auto signal =
-              StopSignal::Install([&](int number) { received.set_value(number); }, forwarder.pid());
+          const auto signal = StopSignal::Install([&](int number) { received.set_value(number); },
+                                                  {.forwarder = forwarder.pid()});
           SetBlocked(false);
           if (is_forwarded_first) forwarder.Send(SIGTERM);
           ::raise(SIGTERM);
@@ -118,7 +119,7 @@ TEST(StopSignalDeathTest, ASecondSignalThatIsNotForwardedEndsTheProcessAtOnce) {
         SetBlocked(true);
         const OtherProcess forwarder;
         const OtherProcess another;
-        const auto signal = StopSignal::Install([](int) {}, forwarder.pid());
+        const auto signal = StopSignal::Install([](int) {}, {.forwarder = forwarder.pid()});
         SetBlocked(false);
         another.Send(SIGINT);
         forwarder.Send(SIGINT);
@@ -150,6 +151,42 @@ TEST(StopSignalTest, HangUpIsIgnored) {
   const auto signal = StopSignal::Install([](int) {});
   ::raise(SIGHUP);
   EXPECT_FALSE(signal->requested());
+}
+
+// Writes to a pipe that nobody reads. Returns the error number of the write.
+int WriteToAClosedPipe() {
+  int ends[2];
+  if (::pipe(ends) != 0) std::abort();
+  ::close(ends[0]);
+  const int result = ::write(ends[1], "x", 1) == 1 ? 0 : errno;
+  ::close(ends[1]);
+  return result;
+}
+
+TEST(StopSignalDeathTest, AClosedPipeDoesNotEndTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::signal(SIGPIPE, SIG_DFL);
+        auto signal = StopSignal::Install([](int) {});
+        if (WriteToAClosedPipe() != EPIPE || signal->requested()) std::exit(4);
+        signal.reset();
+        std::exit(WriteToAClosedPipe() == EPIPE ? 3 : 5);  // the process still has to say its end
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+TEST(StopSignalDeathTest, AClosedPipeEndsTheProcessThatChoosesSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::signal(SIGPIPE, SIG_DFL);
+        const auto signal = StopSignal::Install(
+            [](int) {}, {.closed_pipe = StopSignalOptions::ClosedPipe::kEndProcess});
+        WriteToAClosedPipe();
+        std::exit(3);
+      },
+      testing::KilledBySignal(SIGPIPE), "");
 }
 
 TEST(StopSignalTest, AnIgnoredInterruptStaysIgnored) {
