@@ -21,6 +21,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
@@ -376,6 +377,11 @@ absl::Status RunServer(bool check_config) {
   ServerOptions options = OptionsFromFlags(cluster, std::move(config), sync);
   options.security = security;
   options.stop_requested = [&signal] { return signal->requested(); };
+  // The lock comes before everything that a server on the same folder has too: the trace file and
+  // the ports.
+  if (options.task_index <= 0) {
+    PP_ASSIGN_OR_RETURN(options.locked_train_dir, TrainDir::Open(&files, options.train_dir));
+  }
   ClockOffset trace_clock;
   std::unique_ptr<TraceWriter> trace;
   if (const std::string file = absl::GetFlag(FLAGS_trace); !file.empty()) {

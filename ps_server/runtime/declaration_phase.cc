@@ -121,7 +121,9 @@ absl::StatusOr<std::unique_ptr<DeclarationPhase>> DeclarationPhase::Open(
 }
 
 absl::Status DeclarationPhase::Lock() {
-  PP_RETURN_IF_ERROR(run_files_->OpenTrainDir(options_.train_dir, "", ""));
+  PP_RETURN_IF_ERROR(options_.locked_train_dir == nullptr
+                         ? run_files_->OpenTrainDir(options_.train_dir, "", "")
+                         : run_files_->OpenTrainDir(options_.locked_train_dir, "", ""));
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
                       ListCheckpoints(*files_, options_.train_dir));
   if (!steps.empty()) {

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/model/variable_layout.h"
 #include "common/wire/default_lease.h"
 #include "protos/pipeline.pb.h"
@@ -34,6 +35,7 @@ absl::StatusOr<std::optional<VariableLayout>> ReadDeclaredVariables(
 struct DeclarationPhaseOptions {
   config::TrainEvalPipelineConfig config;  // valid, with an external model
   std::string train_dir;
+  std::shared_ptr<TrainDir> locked_train_dir = nullptr;  // as in SharedServerOptions
   bool sync = true;
   int tasks = 1;
   absl::Duration lease = kDefaultLease;
@@ -43,7 +45,8 @@ struct DeclarationPhaseOptions {
 // Destruction before the end of Run has the effect of SIGKILL.
 class DeclarationPhase {
  public:
-  // Creates train_dir if it is absent and locks it. `files` and `clock` must outlive the object.
+  // Creates train_dir if it is absent and locks it, unless the options have its lock. `files` and
+  // `clock` must outlive the object.
   // UNAVAILABLE: another server uses train_dir, or has just published a checkpoint there.
   static absl::StatusOr<std::unique_ptr<DeclarationPhase>> Open(DeclarationPhaseOptions options,
                                                                 FileSystem* files, Clock* clock);
@@ -55,9 +58,9 @@ class DeclarationPhase {
   void SetAddresses(std::vector<std::string> addresses);
 
   // Blocks until a clone has declared the variables and the checkpoint of step 0 is published, and
-  // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases the
-  // lock. CANCELLED: stop_requested has returned true, or an administrator has called Drain. Also
-  // returns the errors of writing the checkpoint.
+  // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases a lock
+  // that Open has taken. CANCELLED: stop_requested has returned true, or an administrator has
+  // called Drain. Also returns the errors of writing the checkpoint.
   absl::StatusOr<VariableLayout> Run(const std::function<bool()>& stop_requested);
 
  private:

@@ -19,13 +19,19 @@ constexpr char kPipelineConfigFile[] = "pipeline.config";
 
 absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text,
                                     std::string graph_def) {
+  PP_ASSIGN_OR_RETURN(std::shared_ptr<TrainDir> train_dir, TrainDir::Open(files_, path));
+  return OpenTrainDir(std::move(train_dir), std::move(config_text), std::move(graph_def));
+}
+
+absl::Status RunFiles::OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::string config_text,
+                                    std::string graph_def) {
+  train_dir_ = std::move(train_dir);
   config_text_ = std::move(config_text);
   graph_def_ = std::move(graph_def);
-  PP_ASSIGN_OR_RETURN(train_dir_, TrainDir::Open(files_, path));
   PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, train_dir_->ReadRunId());
   run_id_is_new_ = !run_id.has_value();
   run_id_ = run_id.has_value() ? *run_id : NewRunId();
-  PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, path));
+  PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, train_dir_->path()));
   PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
   // Only a warning needs this file, so no error is one here.
   last_config_ = ReadWholeFile(*files_, JoinPath(path, kPipelineConfigFile)).value_or("");

@@ -31,11 +31,15 @@ class RunFiles {
   // num_shards: shards of this process. `files` must outlive the object.
   RunFiles(FileSystem* files, int num_shards) : files_(files), state_(num_shards) {}
 
-  // Creates train_dir if it is absent, locks it, and reads run_id, EPOCH, REPLICAS and
-  // pipeline.config. Changes no file but LOCK. Called in the coordinator's process only.
+  // Reads run_id, EPOCH, REPLICAS and pipeline.config. Changes no file. Called in the coordinator's
+  // process only.
   // config_text: what JobRestored writes to pipeline.config. graph_def: the network, a serialized
-  // GraphDef, which JobRestored writes to the event file; empty: unknown. UNAVAILABLE: another
-  // server holds the lock. DATA_LOSS: run_id, EPOCH or REPLICAS is damaged.
+  // GraphDef, which JobRestored writes to the event file; empty: unknown. DATA_LOSS: run_id, EPOCH
+  // or REPLICAS is damaged.
+  absl::Status OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::string config_text,
+                            std::string graph_def);
+  // The same, after it has created the folder `path` if it is absent, and locked it. UNAVAILABLE:
+  // another server holds the lock.
   absl::Status OpenTrainDir(const std::string& path, std::string config_text,
                             std::string graph_def);
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
@@ -98,7 +102,7 @@ class RunFiles {
 
   FileSystem* const files_;
   // Set by OpenTrainDir and AddShard.
-  std::unique_ptr<TrainDir> train_dir_;
+  std::shared_ptr<TrainDir> train_dir_;
   std::string config_text_;
   std::string last_config_;
   std::string graph_def_;

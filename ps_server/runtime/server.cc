@@ -123,6 +123,7 @@ absl::StatusOr<VariableLayout> Server::AwaitDeclaration() {
   DeclarationPhaseOptions phase;
   phase.config = options_.config;
   phase.train_dir = options_.train_dir;
+  phase.locked_train_dir = options_.locked_train_dir;
   phase.sync = options_.sync;
   phase.tasks = options_.tasks;
   phase.lease = options_.lease;

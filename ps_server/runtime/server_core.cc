@@ -80,7 +80,9 @@ absl::Status ServerCore::OpenTrainDir() {
     graph = MakeGraphDef(BuildNetworkSpec(job_.config.model())).SerializeAsString();
   }
   PP_RETURN_IF_ERROR(
-      run_files_.OpenTrainDir(options_.train_dir, job_.config_text, std::move(graph)));
+      options_.locked_train_dir == nullptr
+          ? run_files_.OpenTrainDir(options_.train_dir, job_.config_text, std::move(graph))
+          : run_files_.OpenTrainDir(options_.locked_train_dir, job_.config_text, std::move(graph)));
   run_id_ = absl::HexStringToBytes(run_files_.run_id());
   if (options_.from_checkpoint && options_.from_step.has_value()) {
     run_files_.GiveUpCheckpointsAfter(*options_.from_step);

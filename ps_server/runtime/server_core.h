@@ -23,6 +23,7 @@
 #include "common/base/file_system.h"
 #include "common/base/monotonic_wait.h"
 #include "common/base/thread_pool.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/default_lease.h"
 #include "ps_server/runtime/changed_counts.h"
@@ -41,6 +42,9 @@ namespace pushpull {
 // The options that a Server passes on to its ServerCore as they are.
 struct SharedServerOptions {
   std::string train_dir;
+  // The lock of train_dir, for a process of task 0 that has taken it before it opens the server.
+  // Null: the server takes it.
+  std::shared_ptr<TrainDir> locked_train_dir = nullptr;
   uint32_t num_replicas = 0;  // 0: as many as the first clone announces
   std::string state_dir;      // empty: anonymous memory
   // Recover from a checkpoint, not from mapped state. NOT_FOUND: there is none.

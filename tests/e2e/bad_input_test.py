@@ -2,9 +2,11 @@
 import gzip
 import re
 import shutil
+import signal
 import struct
 
 from harness import SYNTHETIC, EndToEndTest, main
+from monitoring_client import free_port
 
 IDX = 'idx_input_reader {{ images_path: "{images}" labels_path: "{labels}" }}'
 DEVICE_FLAGS = {"gpus", "device", "precision", "gpu_memory_limit_mb", "cpu_isa"}
@@ -174,6 +176,18 @@ class BadInput(EndToEndTest):
         second = self.start("second.log", "ps_server", f"--pipeline_config_path={config}",
                             f"--train_dir={self.folder / 'run'}", "--listen=127.0.0.1:0")
         self.expect(second, 200, str(self.folder / "run"))
+
+    def test_second_server_on_one_directory_with_the_ports_of_the_first(self):
+        config, trace = self.write_config(), self.folder / "trace.json"
+        flags = [f"--metrics_port={free_port()}", f"--health_port={free_port()}", f"--trace={trace}"]
+        first = self.serve(config, *flags)
+        first.wait_for("serving version")
+        begun = trace.read_bytes()
+        second = self.start_server(config, "run", *flags, log="second.log")
+        self.expect(second, 200, "another server works in", str(self.folder / "run"))
+        self.assertEqual(trace.read_bytes()[:len(begun)], begun)
+        first.kill(signal.SIGTERM)
+        self.expect(first, 143)
 
     # Numbers.
 
