@@ -1,6 +1,7 @@
 // Serves a PsHandler over gRPC, together with the health service (names "" and
-// "ps.ParameterServer"). With TLS (TransportOptions::credentials), the handler sees only calls that
-// the access table allows, and only messages whose worker_id is in the caller's certificate.
+// "ps.ParameterServer"). The handler sees no fields that this build does not know. With TLS
+// (TransportOptions::credentials), it sees only calls that the access table allows, and only
+// messages whose worker_id is in the caller's certificate.
 #ifndef PUSHPULL_PS_SERVER_TRANSPORT_GRPC_PS_SERVER_H_
 #define PUSHPULL_PS_SERVER_TRANSPORT_GRPC_PS_SERVER_H_
 

@@ -143,6 +143,7 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status TakeChunk(const grpc::ByteBuffer& buffer) {
     Payload payload;
     PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
+    header_.DiscardUnknownFields();
     PP_RETURN_IF_ERROR(rule_.Check(header_));
     if (header_.has_shared()) {
       if (payload.size_bytes > 0) {
@@ -216,6 +217,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "malformed PullRequest"));
       return;
     }
+    parsed.DiscardUnknownFields();
     if (const absl::Status allowed = rule.Check(parsed); !allowed.ok()) {
       once_->Claim();
       Finish(ToGrpcStatus(allowed));

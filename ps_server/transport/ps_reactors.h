@@ -92,8 +92,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
 };
 
 // Start the reactor of a push or a pull. handler and services must outlive the call. `rule` is
-// applied to every chunk of a push and to the request of a pull; `reply` receives the serialised
-// ps::PushReply.
+// applied to every chunk of a push and to the request of a pull, and the handler gets neither with
+// fields that this build does not know; `reply` receives the serialised ps::PushReply.
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(
     PsHandler* handler, const CallerRule& rule, const ChunkServices* services,
     grpc::CallbackServerContext* context, CallGuards guards, grpc::ByteBuffer* reply);
