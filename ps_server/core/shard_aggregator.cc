@@ -196,10 +196,26 @@ void ShardAggregator::On(const shard_event::FinishPush& event) {
   actions_.push_back(shard_action::ReplyPush{event.call, std::move(reply)});
 }
 
+absl::Status ShardAggregator::CheckFloat32Chunks(const ps::PullRequest& request) const {
+  int64_t last = -1;
+  for (const uint32_t chunk : request.float32_chunks()) {
+    if (chunk <= last || chunk >= options_.chunk_elements.size()) {
+      return ProtocolError(
+          ps::ErrorDetail::BAD_CHUNK, 0, 0,
+          absl::StrFormat("float32_chunks names chunk %d after %d; expected chunks in rising order "
+                          "below %d",
+                          chunk, last, options_.chunk_elements.size()));
+    }
+    last = chunk;
+  }
+  return absl::OkStatus();
+}
+
 void ShardAggregator::On(const shard_event::Pull& event) {
   const ps::PullRequest& request = event.request;
   absl::Status status = closed_;
   if (status.ok()) status = CheckIdentity(request.run_id(), request.epoch());
+  if (status.ok()) status = CheckFloat32Chunks(request);
   if (status.ok() && request.exact() && version_ > request.min_version()) {
     status = ProtocolError(ps::ErrorDetail::VERSION_GONE, epoch_, version_,
                            absl::StrFormat("version %d was asked for, the present version is %d",

@@ -52,6 +52,12 @@ void DropUnknownFields(const google::protobuf::Message& request) {
   const_cast<google::protobuf::Message&>(request).DiscardUnknownFields();
 }
 
+// Whether requests of the method may be as long as a message (ServerLimits::max_request_bytes).
+bool MayBeLong(const PsMethodRow& row) {
+  return row.method == PsMethod::kRegister || row.method == PsMethod::kDeclareVariables ||
+         row.proof == PeerProof::kRequired;
+}
+
 class Service final : public AllMethods {
  public:
   // certificates: whether callers have presented a certificate, which limits their worker_ids.
@@ -88,16 +94,17 @@ class Service final : public AllMethods {
   Unary* OpenSharedMemory(Context* context, const ps::OpenSharedMemoryRequest* request,
                           ps::OpenSharedMemoryReply* reply) override {
     using Reply = ps::OpenSharedMemoryReply;
-    return Start(*context, *request, reply, [&](PsHandler::Done<Reply> done) {
-      const absl::Status reachable = services_.exchanges.CheckHost(*request);
-      if (!reachable.ok()) return done(reachable);
-      handler_->OpenSharedMemory(
-          *request, [this, request, done = std::move(done)](absl::StatusOr<Reply> admitted) {
-            if (!admitted.ok()) return done(std::move(admitted));
-            const absl::Status opened = services_.exchanges.Open(*request, &*admitted);
-            done(opened.ok() ? std::move(admitted) : opened);
-          });
-    });
+    return Start(*context, RowOf(PsMethod::kOpenSharedMemory), *request, reply,
+                 [&](PsHandler::Done<Reply> done) {
+                   const absl::Status reachable = services_.exchanges.CheckHost(*request);
+                   if (!reachable.ok()) return done(reachable);
+                   handler_->OpenSharedMemory(*request, [this, request, done = std::move(done)](
+                                                            absl::StatusOr<Reply> admitted) {
+                     if (!admitted.ok()) return done(std::move(admitted));
+                     const absl::Status opened = services_.exchanges.Open(*request, &*admitted);
+                     done(opened.ok() ? std::move(admitted) : opened);
+                   });
+                 });
   }
 
  private:
@@ -125,9 +132,9 @@ class Service final : public AllMethods {
       }
       done(refusal);
     };
-    if (!proven) return Start(*context, request, reply, call);
+    if (!proven) return Start(*context, row, request, reply, call);
     // The answer carries a proof that this is a task of the job.
-    return Start(*context, request, reply, call,
+    return Start(*context, row, request, reply, call,
                  [this, context, proof = secret_->ProveRequest(row.name, request)](
                      const grpc::Status& status, const Reply& sent) {
                    context->AddTrailingMetadata(kPeerProofKey,
@@ -142,15 +149,20 @@ class Service final : public AllMethods {
                      secret_->ProveRequest(row.name, request));
   }
 
-  // Runs `call` if the caller may use the request's worker_id, and answers with an error if not.
-  // A proof in the call has been compared before, because it covers unknown fields too.
+  // Runs `call` if the request is not too long and the caller may use its worker_id, and answers
+  // with an error if not. A proof in the call has been compared before, because it covers unknown
+  // fields too.
   template <typename Request, typename Reply, typename Call>
-  Unary* Start(const Context& context, const Request& request, Reply* reply, const Call& call,
-               typename UnaryReactor<Reply>::ProveFn prove = nullptr) {
+  Unary* Start(const Context& context, const PsMethodRow& row, const Request& request, Reply* reply,
+               const Call& call, typename UnaryReactor<Reply>::ProveFn prove = nullptr) {
     CallGuards guards = GuardsOf(context);
-    guards.account->NoteReceived(request.ByteSizeLong());
+    const size_t size_bytes = request.ByteSizeLong();
+    guards.account->NoteReceived(size_bytes);
+    absl::Status allowed = RuleFor(context).Check(request);
+    if (allowed.ok() && !MayBeLong(row)) {
+      allowed = CheckRequestBytes(size_bytes, guards.watch->limits().max_request_bytes);
+    }
     auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards), std::move(prove));
-    const absl::Status allowed = RuleFor(context).Check(request);
     if (allowed.ok()) {
       DropUnknownFields(request);
       call(reactor->MakeDone());

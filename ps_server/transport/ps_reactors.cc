@@ -209,27 +209,12 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
         once_(std::make_shared<FinishOnce<PullReactor>>(this)),
         number_(guards_.watch->Add(absl::InfiniteDuration(), [this] { Expire(); })) {
     guards_.account->NoteReceived(request.Length());
-    grpc::ByteBuffer copy = request;
-    grpc::ProtoBufferReader reader(&copy);
     ps::PullRequest parsed;
-    if (!parsed.ParseFromZeroCopyStream(&reader)) {
+    if (const absl::Status accepted = Accept(request, rule, &parsed); !accepted.ok()) {
       once_->Claim();
-      Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "malformed PullRequest"));
+      Finish(ToGrpcStatus(accepted));
       return;
     }
-    parsed.DiscardUnknownFields();
-    if (const absl::Status allowed = rule.Check(parsed); !allowed.ok()) {
-      once_->Claim();
-      Finish(ToGrpcStatus(allowed));
-      return;
-    }
-    const absl::StatusOr<const GradientCodec*> codec = FindWeightCodec(parsed.encoding());
-    if (!codec.ok()) {
-      once_->Claim();
-      Finish(ToGrpcStatus(codec.status()));
-      return;
-    }
-    codec_ = *codec;
     float32_chunks_.assign(parsed.float32_chunks().begin(), parsed.float32_chunks().end());
     worker_id_ = parsed.worker_id();
     shared_memory_ = parsed.shared_memory();
@@ -261,6 +246,22 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
  private:
+  // Sets `parsed` and codec_. Returns why the request is refused, if it is.
+  absl::Status Accept(const grpc::ByteBuffer& request, const CallerRule& rule,
+                      ps::PullRequest* parsed) {
+    PP_RETURN_IF_ERROR(
+        CheckRequestBytes(request.Length(), guards_.watch->limits().max_request_bytes));
+    grpc::ByteBuffer copy = request;
+    grpc::ProtoBufferReader reader(&copy);
+    if (!parsed->ParseFromZeroCopyStream(&reader)) {
+      return absl::InvalidArgumentError("malformed PullRequest");
+    }
+    parsed->DiscardUnknownFields();
+    PP_RETURN_IF_ERROR(rule.Check(*parsed));
+    PP_ASSIGN_OR_RETURN(codec_, FindWeightCodec(parsed->encoding()));
+    return absl::OkStatus();
+  }
+
   // Never runs after OnDone, because OnDone waits for it in CallWatch::Remove. Once the answer has
   // begun, the call has to be cancelled: a status would have to wait for the chunk that the peer
   // does not receive.
@@ -355,6 +356,12 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 grpc::Status GivenUp(absl::string_view why) {
   return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
                       absl::StrCat("the server gave up the call: ", why));
+}
+
+absl::Status CheckRequestBytes(size_t size_bytes, int64_t allowed) {
+  if (size_bytes <= static_cast<size_t>(allowed)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the request has ", size_bytes, " bytes, allowed are ", allowed));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartPushReactor(

@@ -8,10 +8,13 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -41,6 +44,9 @@ struct ChunkServices {
 // The status of a call that the server gave up: DEADLINE_EXCEEDED with a message that ends with
 // `why`.
 grpc::Status GivenUp(absl::string_view why);
+
+// RESOURCE_EXHAUSTED: a request has more bytes than `allowed`.
+absl::Status CheckRequestBytes(size_t size_bytes, int64_t allowed);
 
 // A call with one request and one reply, which may come later.
 template <typename Reply>

@@ -70,6 +70,11 @@ struct ServerLimits {
   int max_cancelled_calls = 200;
   double max_cancelled_calls_per_second = 4.0;
 
+  // Bytes of a request, except of pushes, of requests with a list of variables or their values
+  // (Register, DeclareVariables) and of the coordinator's orders; these may be as long as a
+  // message. A request stays in memory as long as its call waits. The longest of an honest clone is
+  // a pull that names 20,000 chunks.
+  int64_t max_request_bytes = 64 << 10;
   // Time between two chunks of a push.
   absl::Duration push_idle = absl::Seconds(60);
   // Time that a peer has to receive one chunk of a pull.

@@ -184,6 +184,26 @@ class Attacker:
             connection.close()
         self.repeat(once)
 
+    def waiting_pulls(self):
+        """Holds pulls of a version that never comes, each with a list of a million chunks."""
+        job = self.job()
+        request = grpc_message(field(1, job[2][0]) + field(2, job[3][0]) + field(4, 1 << 60) + field(11, bytes(MIB)))
+        held = []
+
+        def once():
+            while len(held) >= self.connections and self.going():
+                time.sleep(0.1)
+                for connection in held:
+                    connection.pump()
+                held[:] = [connection for connection in held if not connection.gone]
+            held.append(self.connect())
+            for _ in range(32):
+                if not self.going() or held[-1].gone:
+                    break
+                held[-1].data_all(held[-1].open("Pull"), request, patience=0.5)
+                self.note("pulls")
+        self.repeat(once)
+
     # ---- Slow connections ----
 
     def slow_loris(self):
@@ -359,7 +379,7 @@ def table():
 
 TABLE = table()
 ATTACKS = ("garbage", "oversize_message", "oversize_messages", "oversize_headers", "many_headers", "stream_flood",
-           "rapid_reset", "slow_loris", "connection_flood", "hostile_calls")
+           "rapid_reset", "waiting_pulls", "slow_loris", "connection_flood", "hostile_calls")
 CONTROL = "bystander"
 
 

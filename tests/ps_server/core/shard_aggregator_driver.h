@@ -114,8 +114,10 @@ class ShardAggregatorTest : public testing::Test {
     const ShardActions actions = shard_->Handle(shard_event::StoreApplied{absl::OkStatus()});
     EXPECT_EQ(Only<shard_action::ReplyApply>(actions).reply->version(), step);
   }
-  ShardActions Pull(uint64_t min_version, bool exact = false) {
+  ShardActions Pull(uint64_t min_version, bool exact = false,
+                    const std::vector<uint32_t>& float32_chunks = {}) {
     shard_event::Pull event;
+    event.request.mutable_float32_chunks()->Add(float32_chunks.begin(), float32_chunks.end());
     event.call = ++call_;
     event.request.set_run_id(kRun);
     event.request.set_epoch(2);

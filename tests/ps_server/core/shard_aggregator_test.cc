@@ -171,6 +171,20 @@ TEST_F(ShardAggregatorTest, RefusesAnApplyWhoseContributionWasDroppedMeanwhile) 
   EXPECT_TRUE(absl::IsInternal(std::get<shard_action::ReplyApply>(measured[1]).reply.status()));
 }
 
+TEST_F(ShardAggregatorTest, APullNamesItsFloat32ChunksOnceAndInOrder) {
+  Restored(2, 4);
+  for (const std::vector<uint32_t>& good :
+       std::vector<std::vector<uint32_t>>{{}, {0}, {1}, {0, 1}}) {
+    EXPECT_TRUE(Pull(5, false, good).empty()) << "it waits for version 5";
+  }
+  for (const std::vector<uint32_t>& bad :
+       std::vector<std::vector<uint32_t>>{{2}, {0, 0}, {1, 0}, {0, 1, 1}, {~0u}}) {
+    const absl::Status status = Only<shard_action::RefusePull>(Pull(5, false, bad)).status;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(KindOf(status), ps::ErrorDetail::BAD_CHUNK);
+  }
+}
+
 TEST_F(ShardAggregatorTest, PullsCanWaitBeCancelledAndBeRefused) {
   Restored(2, 4);
   EXPECT_EQ(KindOf(Only<shard_action::RefusePull>(Pull(3, true)).status),

@@ -172,6 +172,44 @@ TEST_F(ServerLimitsTest, TooMuchMetadataEndsTheCall) {
   }
 }
 
+TEST_F(ServerLimitsTest, RefusesARequestThatIsLongerThanItsMethodNeeds) {
+  options_.limits.max_request_bytes = 10000;
+  handler_.hold_pulls = true;
+  Start();
+  const std::string text(20000, 'x');
+  ps::HeartbeatRequest heartbeat;
+  heartbeat.mutable_progress()->set_phase(text);
+  absl::Status status = client_->Heartbeat(heartbeat, kTimeout).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  ps::OpenSharedMemoryRequest open;
+  open.set_run_id(text);
+  auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  {
+    grpc::ClientContext context;
+    ps::OpenSharedMemoryReply reply;
+    EXPECT_EQ(ps::ParameterServer::NewStub(channel)
+                  ->OpenSharedMemory(&context, open, &reply)
+                  .error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  ps::PullRequest pull;
+  for (uint32_t chunk = 0; chunk < 20000; ++chunk) pull.add_float32_chunks(chunk);
+  status = client_->Pull(pull, kTimeout, PulledBytes().sink());
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(handler_.held_pulls(), 0u);
+
+  // These name every variable of a model.
+  ps::RegisterRequest announced;
+  announced.add_variables()->set_name(text);
+  status = client_->Register(announced, kTimeout).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << "the answer of the handler: " << status;
+  ps::DeclareRequest declared;
+  declared.set_values(text);
+  status = client_->DeclareVariables(declared, kTimeout).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << "the answer of the handler: " << status;
+  ExpectServing();
+}
+
 TEST_F(ServerLimitsTest, DoesNotWaitForAMessageOfAGigabyte) {
   options_.limits.stalled_message = absl::Seconds(1);
   Start();
