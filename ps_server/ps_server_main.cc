@@ -227,7 +227,10 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
 
 void ShowProgress(const Server& server, ProgressLine* line) {
   const ps::StatusReply status = server.Status();
-  if (status.run_id().empty()) return;  // task 0 is in another process and shows the progress
+  if (status.run_id().empty()) {  // task 0 is in another process and shows the progress
+    const std::string waiting_for = server.WaitingFor();
+    return waiting_for.empty() ? line->Rest() : line->Wait(waiting_for);
+  }
   const TrainingFigures figures = server.Figures();
   if (!status.waiting_for().empty()) {
     line->Wait(status.waiting_for());

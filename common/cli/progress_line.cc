@@ -118,6 +118,14 @@ void ProgressLine::Wait(absl::string_view for_whom) {
   }
 }
 
+void ProgressLine::Rest() {
+  if (waiting_ && wait_shown_) {
+    const int64_t seconds = absl::ToInt64Seconds(clock_->Now() - waiting_since_);
+    Show(options_.is_terminal ? "" : absl::StrCat("waited for ", waiting_for_, " ", seconds, " s"));
+  }
+  waiting_ = false;
+}
+
 void ProgressLine::Finish() {
   if (unshown_.has_value()) {
     const Progress last = *unshown_;

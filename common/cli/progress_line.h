@@ -68,6 +68,11 @@ class ProgressLine {
   // once, but no more often than every news_interval, and repeated every line_interval.
   void Wait(absl::string_view for_whom);
 
+  // Call this instead of Wait, at least once a second, while nothing is waited for and there is no
+  // progress to show. Ends a wait: a terminal's line becomes empty, and elsewhere a last line
+  // "waited for ps task 0 35 s" follows the ones that Wait has shown.
+  void Rest();
+
   // Shows the last progress if Update has not shown it, and ends the line.
   void Finish();
 

@@ -308,6 +308,11 @@ std::optional<absl::Status> Server::WaitForEnd(absl::Duration patience) {
   return core_->WaitForEnd(patience);
 }
 
+std::string Server::WaitingFor() const {
+  if (!core_->CoordinatorIsSilent()) return "";
+  return absl::StrCat("ps task 0 at ", options_.cluster[0]);
+}
+
 void Server::Drain() { core_->Drain(); }
 
 void Server::Stop(const absl::Status& end) {

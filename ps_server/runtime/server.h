@@ -83,6 +83,10 @@ class Server {
   // `end` is what WaitForEnd returned.
   void Stop(const absl::Status& end);
 
+  // For whom this task waits, such as "ps task 0 at 10.0.0.1:2222"; empty: for nobody. Status says
+  // it in the process of task 0, where this is empty. Thread-safe.
+  std::string WaitingFor() const;
+
   // Empty in processes without task 0. Thread-safe.
   ps::StatusReply Status() const { return core_->Status(); }
   TrainingFigures Figures() const { return core_->Figures(); }

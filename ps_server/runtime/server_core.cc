@@ -21,11 +21,12 @@
 namespace pushpull {
 namespace {
 
-// How a task in a process without the coordinator drains the job: pause between two attempts,
-// how long task 0 may stay silent, and the limit of the whole drain. The limit is a little less
-// than 30 seconds, after which Slurm and Kubernetes by default send SIGKILL.
-constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
+// How long task 0 in another process may stay silent before this task counts it as gone.
 constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
+// How a task in a process without the coordinator drains the job: pause between two attempts, and
+// the limit of the whole drain. The limit is a little less than 30 seconds, after which Slurm and
+// Kubernetes by default send SIGKILL.
+constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
 constexpr absl::Duration kDrainLimit = absl::Seconds(28);
 
 uint64_t NewBootId() {
@@ -374,6 +375,17 @@ void ServerCore::Close() {
   const std::optional<uint64_t> verified_step = VerifiedStep();
   StopThreads();
   run_files_.End(verified_step);
+}
+
+bool ServerCore::CoordinatorIsSilent() const {
+  if (IsCoordinator()) return false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return false;
+  }
+  absl::Duration last_call = -absl::InfiniteDuration();
+  for (const auto& shard : shards_) last_call = std::max(last_call, shard->last_coordinator_call());
+  return clock_->Now() - last_call >= kSilentCoordinator;
 }
 
 ps::StatusReply ServerCore::Status() const {

@@ -120,6 +120,11 @@ class ServerCore {
   // destructor call it. Blocks for the work in progress.
   void StopThreads();
 
+  // Whether task 0 in another process has made no call for five seconds, although it looks at every
+  // shard once a second until the job ends. A --check_cluster of somebody else counts as a call.
+  // Thread-safe.
+  bool CoordinatorIsSilent() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Empty in processes without task 0. Thread-safe.
   ps::StatusReply Status() const;
   TrainingFigures Figures() const;
@@ -164,7 +169,7 @@ class ServerCore {
   std::vector<std::unique_ptr<TaskHandler>> handlers_;
 
   std::atomic<bool> end_wanted_{false};
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   // What VerifiedStep has found or, without the coordinator, what task 0 has told.
   std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);

@@ -31,6 +31,7 @@ ShardRuntime::ShardRuntime(const JobSpec* job, ShardOptions options,
       commit_(std::move(commit)),
       trace_(std::move(trace)),
       store_(std::move(store)),
+      last_call_at_(absl::ToInt64Nanoseconds(clock->Now())),
       aggregator_(std::move(options)),
       copy_thread_(std::make_unique<SerialExecutor>()),
       snapshot_thread_(std::make_unique<SerialExecutor>()),
@@ -165,6 +166,7 @@ void ShardRuntime::CancelPull(CallId call) {
 }
 
 void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
+  NoteCoordinatorCall();
   ps::ShardStateReply reply;
   {
     absl::MutexLock lock(&mutex_);
@@ -175,6 +177,7 @@ void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
 
 void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
+  NoteCoordinatorCall();
   {
     absl::MutexLock lock(&mutex_);
     if (aggregator_.CheckRestore(request).ok()) macs_.SetKey(request.mac_key());
@@ -184,15 +187,18 @@ void ShardRuntime::Restore(const ps::RestoreRequest& request,
 
 void ShardRuntime::MeasureNorm(const ps::ApplyRequest& request,
                                PsHandler::Done<ps::NormReply> done) {
+  NoteCoordinatorCall();
   Post(Open(shard_event::MeasureNorm{.request = request}, &norms_, std::move(done)));
 }
 
 void ShardRuntime::Apply(const ps::ApplyRequest& request, PsHandler::Done<ps::ApplyReply> done) {
+  NoteCoordinatorCall();
   Post(Open(shard_event::Apply{.request = request}, &applies_, std::move(done)));
 }
 
 void ShardRuntime::Snapshot(const ps::SnapshotRequest& request,
                             PsHandler::Done<ps::SnapshotReply> done) {
+  NoteCoordinatorCall();
   Post(Open(shard_event::Snapshot{.request = request}, &snapshots_, std::move(done)));
 }
 

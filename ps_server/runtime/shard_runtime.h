@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_SHARD_RUNTIME_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_SHARD_RUNTIME_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 #include "common/base/clock.h"
 #include "common/base/monotonic_wait.h"
@@ -62,6 +64,9 @@ class ShardRuntime {
   // The epoch of the newest restore, 0 before the first one.
   uint64_t epoch() const;
   uint64_t boot_id() const { return boot_id_; }
+  // When the newest of the calls above from GetState to Snapshot came, all of which the coordinator
+  // makes, by the clock; before the first one, when the runtime was made.
+  absl::Duration last_coordinator_call() const { return absl::Nanoseconds(last_call_at_.load()); }
   ShardStore* store() { return store_.get(); }
 
  private:
@@ -92,6 +97,7 @@ class ShardRuntime {
   void StartSnapshot(shard_action::StoreSnapshot order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Checks run, epoch and the MAC of the grant before any work is done for a push.
   absl::Status CheckSender(const ps::PushKey& key) const ABSL_LOCKS_EXCLUDED(mutex_);
+  void NoteCoordinatorCall() { last_call_at_.store(absl::ToInt64Nanoseconds(clock_->Now())); }
   void CompletePush(CallId call, absl::StatusOr<ps::PushReply> reply);
   void CancelPush(CallId call);
   void CancelPull(CallId call);
@@ -112,6 +118,7 @@ class ShardRuntime {
 
   GrantMac macs_;
   PullCopies copies_;
+  std::atomic<int64_t> last_call_at_;  // last_coordinator_call, in nanoseconds
 
   mutable absl::Mutex mutex_;
   ShardAggregator aggregator_ ABSL_GUARDED_BY(mutex_);

@@ -68,6 +68,17 @@ class MultiHost(ClusterTest):
         self.assertEqual(len(shards), 2)
         self.assertEqual(shards, self.straight(steps))
 
+    def test_the_second_task_says_that_it_waits_for_the_first(self):
+        config = self.write_config(steps=1000000)
+        first, second = [self.task("run", config, index) for index in (0, 1)]
+        first.wait_for("serving version")
+        first.kill()
+        first.wait()
+        second.wait_for(f"waiting for ps task 0 at {self.addresses('run')[0]} 0 s")
+        self.task("run", config, 0, "run.again.log").wait_for("serving version")
+        second.wait_for("waited for ps task 0 at")
+        self.assertIsNone(second.popen.poll())
+
     def test_sigterm_of_the_second_task_drains_the_job(self):
         config = self.write_config(steps=1000000)
         tasks = [self.task("run", config, index) for index in (0, 1)]

@@ -50,6 +50,27 @@ TEST(ProgressLineTest, ShowsTheEpochWithOneDecimal) {
             "eta 41m");
 }
 
+TEST(ProgressLineTest, ARestEndsTheWait) {
+  FakeClock clock;
+  std::ostringstream log, terminal;
+  ProgressOptions on_terminal;
+  on_terminal.is_terminal = true;
+  ProgressLine logged(&log, &clock, ProgressOptions());
+  ProgressLine shown(&terminal, &clock, on_terminal);
+  for (ProgressLine* line : {&logged, &shown}) line->Rest();
+  EXPECT_EQ(log.str() + terminal.str(), "");
+  for (const bool waits : {true, false, false, true, false}) {
+    for (ProgressLine* line : {&logged, &shown}) waits ? line->Wait("ps task 0") : line->Rest();
+    clock.Sleep(absl::Seconds(35));
+  }
+  EXPECT_EQ(log.str(),
+            "waiting for ps task 0 0 s\nwaited for ps task 0 35 s\n"
+            "waiting for ps task 0 0 s\nwaited for ps task 0 35 s\n");
+  const std::string cleared = "\r\x1b[K";
+  const std::string once = cleared + "waiting for ps task 0 0 s" + cleared;
+  EXPECT_EQ(terminal.str(), once + once);
+}
+
 TEST(ProgressLineTest, EstimatesTheTimeLeft) {
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(35)), "35s");
   EXPECT_EQ(FormatTimeLeft(absl::Seconds(119)), "119s");

@@ -1,4 +1,5 @@
-// How long the process of task 0 tells the other tasks of the end of the job.
+// What the processes of a job's tasks know of each other: how long that of task 0 tells the others
+// of the end of the job, and whether these notice that it is gone.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -88,6 +89,30 @@ TEST_F(FarewellTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
 TEST_F(FarewellTest, ADrainThatHasTakenItsWholeTimeLeavesOneAttempt) {
   EXPECT_EQ(FarewellAfter(limit_), absl::ZeroDuration());
   EXPECT_EQ(told_, 1);
+}
+
+TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
+  TestFolder folder;
+  PosixFileSystem files;
+  SharedFakeClock clock;
+  ServerCoreOptions options;
+  options.train_dir = folder.path() + "/train";
+  options.first_task = 1;
+  options.run_id = std::string(16, 'r');
+  auto core =
+      ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files, &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  EXPECT_FALSE((*core)->CoordinatorIsSilent());
+  clock.Sleep(absl::Seconds(6));
+  EXPECT_TRUE((*core)->CoordinatorIsSilent());
+  (*core)->handler(0)->GetShardState({}, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
+  EXPECT_FALSE((*core)->CoordinatorIsSilent());
+  clock.Sleep(absl::Seconds(4));
+  EXPECT_FALSE((*core)->CoordinatorIsSilent());
+  clock.Sleep(absl::Seconds(4));
+  EXPECT_TRUE((*core)->CoordinatorIsSilent());
+  (*core)->End(absl::OkStatus());
+  EXPECT_FALSE((*core)->CoordinatorIsSilent());
 }
 
 }  // namespace
