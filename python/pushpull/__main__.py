@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
+from pushpull._output import drop_unwritten, say
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
@@ -63,12 +64,11 @@ def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
     """
     # The server tells the clones that training has ended when it has published a checkpoint that says so.
     if server.wait(0.0) is None and not checkpoint.training_is_done(server.train_dir, step):
-        print("pushpull: all clones have ended before training has; ending ps_server", file=sys.stderr, flush=True)
+        say("all clones have ended before training has; ending ps_server")
         server.close()
         found = checkpoint.steps(server.train_dir)
         limit = f" of {num_steps}" if num_steps else ""
-        print(f"pushpull: the last checkpoint is of step {found[-1]}{limit}" if found else
-              "pushpull: there is no checkpoint", file=sys.stderr, flush=True)
+        say(f"the last checkpoint is of step {found[-1]}{limit}" if found else "there is no checkpoint")
         return
     server.wait(_SERVER_END_S)
     server.check()
@@ -76,6 +76,13 @@ def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code."""
+    try:
+        return _run(arguments)
+    finally:
+        drop_unwritten()
+
+
+def _run(arguments: Optional[Sequence[str]]) -> int:
     parser = _parser()
     flags = parser.parse_args(arguments)
     # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
@@ -92,7 +99,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ValueError as error:
         parser.error(f"--{error}")
     except Error as error:
-        print(f"pushpull: {error}", file=sys.stderr)
+        say(str(error))
         return error.exit_code
     command = flags.program if flags.module is None else ["-m", *flags.module]
     problem = _supervisor.check_command(command)
@@ -121,7 +128,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 _await_end(server, *supervisor.progress())
             return code
     except Error as error:
-        print(f"pushpull: {error}", file=sys.stderr)
+        say(str(error))
         return error.exit_code
 
 

@@ -3,13 +3,13 @@ line every 30 seconds. A clone of `pushpull worker` reports to the supervisor, w
 """
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import Optional, TextIO
 
+from pushpull._output import write
 from pushpull._reports import Progress, report_descriptor, send_report
 from pushpull.parameter_server import ParameterServer
 
@@ -112,9 +112,7 @@ class ProgressLine:
             self._write(line + "\n")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the file is closed or full; training goes on
-            self._out.write(text)
-            self._out.flush()
+        write(self._out, text)
 
 
 class Reporter:

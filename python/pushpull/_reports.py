@@ -3,14 +3,14 @@ written to a pipe.
 """
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Optional
+
+from pushpull._output import say
 
 REPORT_DESCRIPTOR = "PUSHPULL_REPORT_DESCRIPTOR"  # environment variable: where a clone writes its reports
 WAIT_OF_SPARE = "a replica (this clone is a spare)"  # of the client library: what a clone without a replica waits for
@@ -95,8 +95,7 @@ class WaitNotice:
             return
         self._told = True
         if self._descriptor is None:
-            with contextlib.suppress(OSError, ValueError):  # stderr is closed; the wait goes on
-                print(f"pushpull: waiting for {progress.waiting_for}", file=sys.stderr, flush=True)
+            say(f"waiting for {progress.waiting_for}")
         else:
             send_report(self._descriptor, progress)
 

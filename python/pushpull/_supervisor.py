@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import IO, Optional
 
+from pushpull._output import say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
 from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
@@ -147,6 +148,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._line = ProgressLine(sys.stderr)
         self._signals = 0
+        self._output_is_lost = False  # and this has been said
         self._server_trouble = ""  # why the server could not be started again, or empty
 
     def progress(self) -> tuple[int, int]:
@@ -206,7 +208,7 @@ class Supervisor:
 
     def _say(self, text: str) -> None:
         self._line.interrupt()
-        print(f"pushpull: {text}", file=sys.stderr, flush=True)
+        say(text)
 
     def _start_or_try_later(self, clone: _Clone) -> Optional[int]:
         """Starts a process of the clone. Treats a failure as the death of the process; see _plan_restart."""
@@ -276,9 +278,10 @@ class Supervisor:
 
     def _print(self, clone: _Clone, lines: Sequence[bytes], target: IO[bytes]) -> None:
         self._line.interrupt()
-        for line in lines:
-            target.write(b"[clone %d] %s\n" % (clone.number, line))
-        target.flush()
+        trouble = write(target, b"".join(b"[clone %d] %s\n" % (clone.number, line) for line in lines))
+        if trouble is not None and not self._output_is_lost:
+            self._output_is_lost = True
+            self._say(f"output of the clones cannot be written: {trouble}; training goes on without it")
 
     def _reap(self, clone: _Clone) -> Optional[int]:
         """Handles the end of the clone's process. Returns the worker's exit code if it decides that."""

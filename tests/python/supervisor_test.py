@@ -50,6 +50,29 @@ class Supervisor(PythonJobTest):
             self.assertIn(f"[clone {clone}] clone {clone} is done\n", worker.text())
         self.assertRegex(worker.text(), r"(?m)^step \d+/20 \d+\.\d% loss \d+\.\d+ lr 0\.05 \d+ samples/s")
 
+    def test_output_that_cannot_be_written_does_not_end_training(self):
+        config = self.write_config(steps=20)
+        for case in ("full stdout", "full stderr", "closed stdout"):
+            with self.subTest(case=case):
+                if case.startswith("full"):
+                    target = os.open("/dev/full", os.O_WRONLY)
+                else:
+                    reader, target = os.pipe()
+                    os.close(reader)
+                run = case.replace(" ", "_")
+                server = self.start_server(config, run)
+                worker = Process(self.folder / f"{run}.worker.log", sys.executable, "-m", "pushpull", "worker",
+                                 f"--ps={self.address(run)}", "--num_clones=2", PROGRAMS / "perceptron.py",
+                                 env=environment(), **{case.split()[1]: target})
+                self.processes.append(worker)
+                os.close(target)
+                self.assertEqual(worker.wait(), 0, worker.text() + server.text())
+                self.assertEqual(server.wait(), 0, server.text())
+                self.assertEqual(pushpull.steps(self.folder / run)[-1], 20)
+                lost = worker.text().count("pushpull: output of the clones cannot be written: [Errno ")
+                self.assertEqual(lost, 0 if case == "full stderr" else 1, worker.text())
+                self.assertEqual("[clone 0] clone 0 is done\n" in worker.text(), case == "full stderr")
+
     def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
         config = self.write_config(steps=5000)
         worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
