@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "ps_server/store/state_of_other_tasks.h"
 
 namespace pushpull {
 namespace {
@@ -145,6 +146,7 @@ absl::Status RunFiles::RenameGivenUp() {
 absl::Status RunFiles::WriteTrainDir() {
   train_dir_->Sweep();
   PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
+  PP_RETURN_IF_ERROR(SetStateAside(*files_, state_of_other_tasks_));
   PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(train_dir_->path(), kPipelineConfigFile),
                                          config_text_));
   events_ = EventWriter::CreateAtFirstFlush(files_, train_dir_->path());

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,13 +20,14 @@
 #include "common/checkpoint/train_dir.h"
 #include "common/trace/event_writer.h"
 #include "ps_server/core/run_state.h"
+#include "ps_server/store/state_folder.h"
 #include "ps_server/store/variable_store.h"
 
 namespace pushpull {
 
-// One thread calls OpenTrainDir, GiveUpCheckpointsAfter, NoteEpoch and AddShard before any other
-// method. The other methods are thread-safe. All methods that write or read files block on the
-// disk.
+// One thread calls OpenTrainDir, GiveUpCheckpointsAfter, SetStateAsideWhenRestored, NoteEpoch and
+// AddShard before any other method. The other methods are thread-safe. All methods that write or
+// read files block on the disk.
 class RunFiles {
  public:
   // num_shards: shards of this process. `files` must outlive the object.
@@ -45,6 +47,10 @@ class RunFiles {
   // Lets JobRestored rename the checkpoints of steps after `step` to ckpt-<step>.given-up. The
   // user has gone back to `step`, and no later start may continue from them.
   void GiveUpCheckpointsAfter(uint64_t step) { last_step_ = step; }
+  // Lets JobRestored set these state files aside, which are of another number of tasks.
+  void SetStateAsideWhenRestored(std::vector<StateFileInfo> infos) {
+    state_of_other_tasks_ = std::move(infos);
+  }
   TrainDir* train_dir() const { return train_dir_.get(); }
   // 32 hex digits: the id in train_dir, or a new id, which the first PersistEpoch writes.
   const std::string& run_id() const { return run_id_; }
@@ -112,6 +118,7 @@ class RunFiles {
   std::optional<uint32_t> scaled_replicas_;
   uint64_t persisted_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> last_step_;  // of GiveUpCheckpointsAfter
+  std::vector<StateFileInfo> state_of_other_tasks_;
   std::vector<VariableStore*> stores_;
 
   mutable absl::Mutex mutex_;

@@ -17,6 +17,7 @@
 #include "common/wire/error_detail.h"
 #include "ps_server/core/membership.h"
 #include "ps_server/core/stop_reason.h"
+#include "ps_server/store/state_of_other_tasks.h"
 
 namespace pushpull {
 namespace {
@@ -112,7 +113,41 @@ absl::Status ServerCore::OpenTrainDir() {
     earlier_configs_.checkpoint_step = found->id.version;
     earlier_configs_.num_images = found->num_images;
   }
-  return absl::OkStatus();
+  return CheckStateOfOtherTasks(found);
+}
+
+absl::Status ServerCore::CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint) {
+  PP_ASSIGN_OR_RETURN(const StateOwner owner, StateOwnerOf(/*shard=*/0));
+  PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> others,
+                      FindStateOfOtherTasks(*files_, options_.state_dir, owner));
+  const std::optional<WholeState> newest = NewestWholeState(others);
+  run_files_.SetStateAsideWhenRestored(std::move(others));
+  const uint64_t durable_step = checkpoint.has_value() ? checkpoint->id.version : 0;
+  if (!newest.has_value() || newest->version <= durable_step || options_.from_checkpoint) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the mapped state in ", options_.state_dir, " holds step ", newest->version,
+      " of this run, which is in no checkpoint",
+      checkpoint.has_value() ? absl::StrCat(" (the newest is of step ", durable_step, ")") : "",
+      ". It was kept with --tasks=", newest->tasks, " and cannot be divided over ", owner.tasks,
+      owner.tasks == 1 ? " task" : " tasks", ": start with --tasks=", newest->tasks,
+      " and end that server by `psctl drain` or SIGTERM, which publishes a checkpoint",
+      checkpoint.has_value() ? ", or give the later steps up by --from_checkpoint" : ""));
+}
+
+absl::StatusOr<StateOwner> ServerCore::StateOwnerOf(int shard) const {
+  StateOwner owner;
+  owner.run_id = run_id_;
+  owner.shard = shard;
+  owner.tasks = job_.sharding.tasks();
+  owner.train_dir = std::filesystem::absolute(options_.train_dir).string();
+  absl::StatusOr<std::string> identity = files_->FolderIdentity(options_.train_dir);
+  // A missing folder is no error here: writing the first checkpoint will report it.
+  if (!absl::IsNotFound(identity.status())) {
+    PP_ASSIGN_OR_RETURN(owner.folder_identity, std::move(identity));
+  }
+  return owner;
 }
 
 absl::Status ServerCore::OpenShard(int shard) {
@@ -120,15 +155,7 @@ absl::Status ServerCore::OpenShard(int shard) {
   VariableStoreOptions store_options;
   store_options.state_dir = options_.state_dir;
   store_options.name = absl::StrCat(absl::BytesToHexString(run_id_), "-", shard, "-of-", tasks);
-  store_options.owner.run_id = run_id_;
-  store_options.owner.shard = shard;
-  store_options.owner.tasks = tasks;
-  store_options.owner.train_dir = std::filesystem::absolute(options_.train_dir).string();
-  absl::StatusOr<std::string> identity = files_->FolderIdentity(options_.train_dir);
-  // A missing folder is no error here: writing the first checkpoint will report it.
-  if (!absl::IsNotFound(identity.status())) {
-    PP_ASSIGN_OR_RETURN(store_options.owner.folder_identity, std::move(identity));
-  }
+  PP_ASSIGN_OR_RETURN(store_options.owner, StateOwnerOf(shard));
   PP_ASSIGN_OR_RETURN(std::unique_ptr<VariableStore> variables,
                       VariableStore::Open(store_options, job_.layout, job_.optimizer));
   run_files_.AddShard(variables.get());

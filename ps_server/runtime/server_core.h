@@ -36,6 +36,7 @@
 #include "ps_server/runtime/shard_runtime.h"
 #include "ps_server/runtime/task_handler.h"
 #include "ps_server/runtime/training_monitor.h"
+#include "ps_server/store/state_file.h"
 
 namespace pushpull {
 
@@ -135,6 +136,11 @@ class ServerCore {
 
   bool IsCoordinator() const { return options_.first_task == 0; }
   absl::Status OpenTrainDir();
+  // FAILED_PRECONDITION: state_dir holds a version that is newer than the newest checkpoint, which
+  // only a server with another number of tasks can continue, and the user does not go back to a
+  // checkpoint anyway. Otherwise such state is set aside when the job is restored.
+  absl::Status CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint);
+  absl::StatusOr<StateOwner> StateOwnerOf(int shard) const;
   absl::Status OpenShard(int shard);
   absl::Status OpenCoordinator();
   // Sets the number of replicas: that of psctl scale, else that of the options.

@@ -86,6 +86,7 @@ void Describe(FileSystem& files, int fd, StateFileInfo* info) {
   }
   info->run_id = absl::BytesToHexString(absl::string_view(header.run_id, sizeof(header.run_id)));
   info->train_dir = HeaderText(header.train_dir);
+  info->folder_identity = HeaderText(header.folder_identity);
   info->shard = static_cast<int>(header.shard);
   info->tasks = static_cast<int>(header.tasks);
   info->pid = control.pid;

@@ -33,6 +33,7 @@ struct StateFileInfo {
   // From the header; empty or 0 if no header is readable.
   std::string run_id;  // 32 hex digits
   std::string train_dir;
+  std::string folder_identity;  // StateOwner::folder_identity
   int shard = 0;
   int tasks = 0;
   std::optional<uint64_t> newest_version;  // nothing: no whole version

@@ -1,0 +1,43 @@
+// Finds the state files that a run has kept with another number of ps tasks. A server cannot
+// continue from them, because each holds another part of the variables. Thread-safe, without state.
+#ifndef PUSHPULL_PS_SERVER_STORE_STATE_OF_OTHER_TASKS_H_
+#define PUSHPULL_PS_SERVER_STORE_STATE_OF_OTHER_TASKS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "common/base/file_system.h"
+#include "ps_server/store/state_file.h"
+#include "ps_server/store/state_folder.h"
+
+namespace pushpull {
+
+// Returns the files in `folder` that are of the owner's run and folder, but of another number of
+// tasks than owner.tasks, and that a server with that number could still use. owner.shard does not
+// matter. Returns the errors of ListStateFiles.
+absl::StatusOr<std::vector<StateFileInfo>> FindStateOfOtherTasks(FileSystem& files,
+                                                                 const std::string& folder,
+                                                                 const StateOwner& owner);
+
+// A whole version of all variables.
+struct WholeState {
+  int tasks = 0;
+  uint64_t version = 0;  // the newest one that every shard has reached
+};
+
+// Returns the newest version of which `infos` have all shards; nullopt: there is none.
+std::optional<WholeState> NewestWholeState(const std::vector<StateFileInfo>& infos);
+
+// Renames the files, so that no server continues from them, as StateMapping does with a file that
+// does not fit. Leaves files that another process uses, and logs what it does.
+//   UNAVAILABLE: names the file that cannot be renamed, and the cause
+absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& infos);
+
+}  // namespace pushpull
+
+#endif  // PUSHPULL_PS_SERVER_STORE_STATE_OF_OTHER_TASKS_H_
