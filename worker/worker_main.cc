@@ -318,10 +318,10 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   });
   ProgressLine line(&std::cerr, &clock, ProgressOptionsFor(STDERR_FILENO));
   line.Wait(absl::StrCat("ps task 0 at ", options.ps[0]));
-  PP_ASSIGN_OR_RETURN(
-      const TrainingSize size,
-      CheckJob(options, &clock, &stop, [&line](const std::string& text) { line.Wait(text); }));
-  WorkerProgress progress(size);
+  const auto on_wait = [&line](const std::string& text) { line.Wait(text); };
+  PP_ASSIGN_OR_RETURN(CheckedJob job,
+                      CheckJob(options, &clock, &stop, on_wait, /*checked_input=*/""));
+  WorkerProgress progress(job.size);
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
@@ -334,6 +334,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   supervising.num_clones = options.num_clones;
   supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
                                       kExitPeerLost};
+  supervising.renewing_exit_codes = {kExitJobChanged};
   supervising.leaving_exit_codes = {kExitEvicted};
   supervising.exit_code_internal = kExitInternal;
   supervising.command = [path = OwnPath(), flags](int clone, const CloneState& state) {
@@ -353,7 +354,18 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
                           ShowProgress(clones, &gpu_report, &progress, &line);
                         });
   const absl::Duration start = clock.Now();
-  const int code = supervisor.Run();
+  int code = supervisor.Run();
+  absl::Status checked;
+  while (code == kExitJobChanged && checked.ok()) {
+    LOG(WARNING) << "the server has come back with other settings; checking the job again, then "
+                    "the clones start anew";
+    absl::StatusOr<CheckedJob> changed = CheckJob(options, &clock, &stop, on_wait, job.input);
+    checked = changed.status();
+    if (!checked.ok()) break;
+    job = *std::move(changed);
+    progress.set_size(job.size);
+    code = supervisor.Run();
+  }
   line.Finish();
   for (const std::string& text : progress.Summary(clock.Now() - start)) LOG(INFO) << text;
   LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << options.ps[0];
@@ -366,6 +378,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
     const absl::Status merged = MergeTraceParts(files, trace);
     if (!merged.ok()) LOG(ERROR) << "the trace stays in parts: " << merged.message();
   }
+  PP_RETURN_IF_ERROR(checked);
   if (code == kExitDone) return absl::OkStatus();
   if (code == kExitEvicted) {
     return WithExitCode(absl::PermissionDeniedError("all clones of this worker were evicted"),

@@ -29,6 +29,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       return kExitInternal;
     case ps::ErrorDetail::EVICTED:
       return kExitEvicted;
+    case ps::ErrorDetail::JOB_CHANGED:
+      return kExitJobChanged;
     default:
       break;
   }

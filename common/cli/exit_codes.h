@@ -21,11 +21,13 @@ enum ExitCode : int {
   kExitStopped = 143,   // SIGTERM or SIGINT, handled
   kExitPeerLost = 200,  // a peer, a file or a disk could not be used now; later they may be
   kExitGpuLost = 201,   // the GPU failed or others hold its memory; a new process may succeed
+  // The server came back with other settings than the process began with; a new one takes them.
+  kExitJobChanged = 202,
 };
 
 // Returns the code attached by WithExitCode. If there is none, the first of these decides:
 //   - ps::ErrorDetail (common/wire/error_detail.h): STOPPED, a failure elsewhere in the job, gives
-//     70, and EVICTED 77. Their status codes would say a signal and bad input;
+//     70, EVICTED 77 and JOB_CHANGED 202. Their status codes would say a signal and bad input;
 //   - an error that may pass (common/base/passing_error.h) gives 200;
 //   - the status code: OK 0; NOT_FOUND 66; INTERNAL and UNKNOWN 70; CANCELLED 143; UNAVAILABLE,
 //     DEADLINE_EXCEEDED and ABORTED 200; all others 65.

@@ -15,6 +15,7 @@ absl::StatusCode CodeOf(ps::ErrorDetail::Kind kind) {
     case ps::ErrorDetail::WRONG_RUN:
     case ps::ErrorDetail::LAYOUT_MISMATCH:
     case ps::ErrorDetail::VERSION_GONE:
+    case ps::ErrorDetail::JOB_CHANGED:
       return absl::StatusCode::kFailedPrecondition;
     case ps::ErrorDetail::EPOCH_CHANGED:
     case ps::ErrorDetail::STALE:

@@ -28,6 +28,7 @@ struct CoordinatorOptions {
   uint32_t num_replicas = 0;
   bool scaled = false;           // num_replicas is what an administrator has set by Scale
   bool shares_by_speed = false;  // sync: train_config.replica_shares is BY_SPEED
+  std::string fingerprint;       // JobReply.fingerprint; clones that say another one are refused
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
   // External model: the variables as they were declared, before train_config was applied. Clones

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/wire/batch_division.h"
 #include "common/wire/protocol_version.h"
@@ -105,6 +106,7 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
         absl::StrFormat("%s speaks protocol version %d, the server %d: install the same release",
                         who, request.protocol_version(), kProtocolVersion));
   }
+  PP_RETURN_IF_ERROR(CheckFingerprint(request, who));
   if (request.layout_signature() != options_.layout_signature) {
     ps::ErrorDetail detail;
     detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
@@ -126,6 +128,22 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   }
   SetNumReplicas(request.num_replicas());
   return absl::OkStatus();
+}
+
+absl::Status Membership::CheckFingerprint(const ps::RegisterRequest& request,
+                                          const std::string& who) const {
+  if (request.job_fingerprint().empty() || request.job_fingerprint() == options_.fingerprint) {
+    return absl::OkStatus();
+  }
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::JOB_CHANGED);
+  detail.set_may_pass(true);
+  return MarkPassing(MakeError(
+      detail, absl::StrCat(who,
+                           " began with other settings than this server has: the server was "
+                           "started again with another pipeline config, mode (--sync) or "
+                           "number of ps tasks. Start the clone's program again; it then "
+                           "takes the present settings from the server")));
 }
 
 absl::Status Membership::CheckDeclared(const ps::RegisterRequest& request,

@@ -71,7 +71,7 @@ class Membership {
 
   // Returns EVICTED, with the administrator's reason, if an administrator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker) const;
-  // Returns why the process may not register: another release, model, number of clones or of
+  // Returns why the process may not register: another release, job, model, number of clones or of
   // training images (than the run's if num_epochs is set, else than those of live clones), an
   // earlier process of the clone, the place of a live clone, or no room. The
   // first process that may register sets the number of replicas if it is not set. Afterwards
@@ -120,6 +120,9 @@ class Membership {
 
  private:
   absl::Status NotRegistered(uint32_t worker) const;
+  // JOB_CHANGED: the clone's process computes for the job of an earlier server, which had other
+  // settings.
+  absl::Status CheckFingerprint(const ps::RegisterRequest& request, const std::string& who) const;
   // External model: the clone's variables have the attributes with which they were declared.
   absl::Status CheckDeclared(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who) const;

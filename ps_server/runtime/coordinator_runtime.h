@@ -98,6 +98,7 @@ class CoordinatorRuntime {
   uint64_t last_step() const;
   // The number of replicas; 0: it is not known yet.
   uint32_t num_replicas() const;
+  absl::Duration lease() const { return lease_; }
   absl::Duration Now() const { return clock_->Now(); }
 
   // Tells the ps tasks of other processes that the job has ended. Tasks that have answered an

@@ -17,6 +17,7 @@
 #include "common/model/variable_entries.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/runtime/checkpointer.h"
+#include "ps_server/runtime/job_fingerprint.h"
 #include "ps_server/runtime/job_spec.h"
 
 namespace pushpull {
@@ -45,6 +46,8 @@ ps::JobReply MakeJobReply(const DeclarationPhaseOptions& options, const RunFiles
   google::protobuf::TextFormat::PrintToString(ConfigInMode(options.config, options.sync),
                                               reply.mutable_pipeline_config());
   reply.set_awaits_variables(true);
+  reply.set_fingerprint(JobFingerprint(options.config, options.sync, options.tasks));
+  reply.set_lease_milliseconds(absl::ToInt64Milliseconds(options.lease));
   return reply;
 }
 

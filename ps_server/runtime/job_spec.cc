@@ -13,6 +13,7 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
+#include "ps_server/runtime/job_fingerprint.h"
 #include "ps_server/warm_start/restore.h"
 #include "ps_server/warm_start/tensor_source.h"
 
@@ -30,6 +31,7 @@ JobSpec JobOf(const config::TrainEvalPipelineConfig& given, bool sync, int tasks
   const Sharding sharding(layout.total_elements(), tasks);
   return JobSpec{.config = config,
                  .config_text = std::move(text),
+                 .fingerprint = JobFingerprint(config, sync, tasks),
                  .layout = std::move(layout),
                  .sharding = sharding,
                  .optimizer = OptimizerSpec(train),
@@ -109,6 +111,7 @@ CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {
   options.tasks = sharding.tasks();
   options.sync = sync;
   options.limits = limits;
+  options.fingerprint = fingerprint;
   options.layout_signature = layout.signature();
   options.variables = VariableEntries(layout);
   if (declared.has_value()) options.declared = VariableEntries(*declared);

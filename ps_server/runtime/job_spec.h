@@ -38,6 +38,7 @@ struct JobSpec {
 
   config::TrainEvalPipelineConfig config;
   std::string config_text;  // `config` as protobuf text
+  std::string fingerprint;  // JobFingerprint
   VariableLayout layout;
   Sharding sharding;
   OptimizerSpec optimizer;

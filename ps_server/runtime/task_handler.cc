@@ -62,6 +62,8 @@ void TaskHandler::DoGetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
     *reply.add_variables() = entry;
   }
   reply.set_version(coordinator_->version());
+  reply.set_fingerprint(job_->fingerprint);
+  reply.set_lease_milliseconds(absl::ToInt64Milliseconds(coordinator_->lease()));
   reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(coordinator_->Now()));
   done(std::move(reply));
 }

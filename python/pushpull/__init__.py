@@ -18,8 +18,8 @@ from pushpull._connect import connect
 from pushpull._reports import Progress
 from pushpull.checkpoint import Checkpoint, load, steps, watch
 from pushpull.errors import (AbortedError, CheckpointError, Error, EvictedError, FailedPreconditionError,
-                             ForkedProcessError, InstallationError, InvalidArgumentError, JobFailedError,
-                             ModelChangedError, PeerLostError, ServerFailedError, StoppedError)
+                             ForkedProcessError, InstallationError, InvalidArgumentError, JobChangedError,
+                             JobFailedError, ModelChangedError, PeerLostError, ServerFailedError, StoppedError)
 from pushpull.local_server import LocalServer
 from pushpull.parameter_server import Job, ParameterServer, RawBatch, Variable
 
@@ -30,9 +30,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AbortedError", "Checkpoint", "CheckpointError", "Error", "EvictedError", "FailedPreconditionError",
-    "ForkedProcessError", "InstallationError", "InvalidArgumentError", "Job", "JobFailedError", "LocalServer",
-    "ModelChangedError", "ParameterServer", "PeerLostError", "Progress", "RawBatch", "ServerFailedError",
-    "StoppedError", "Variable", "connect", "load", "numpy", "steps", "torch", "watch",
+    "ForkedProcessError", "InstallationError", "InvalidArgumentError", "Job", "JobChangedError",
+    "JobFailedError", "LocalServer", "ModelChangedError", "ParameterServer", "PeerLostError", "Progress", "RawBatch",
+    "ServerFailedError", "StoppedError", "Variable", "connect", "load", "numpy", "steps", "torch", "watch",
 ]
 
 

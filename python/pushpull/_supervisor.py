@@ -1,8 +1,9 @@
 """Starts the clones of a Python program, restarts those that die, and shows their output and progress.
 
-A clone that ends by a signal or with the exit code 201 (a GPU failed) is started again, with the same session and the
-next process number, by which the server knows it. Any other failure ends all clones. The kernel kills the clones when
-the supervisor ends for any reason: what a clone has not contributed is computed again.
+A clone that ends by a signal or with the exit code 201 (a GPU failed) or 202 (the server came back with other settings)
+is started again, with the same session and the next process number, by which the server knows it. Any other failure
+ends all clones. The kernel kills the clones when the supervisor ends for any reason: what a clone has not contributed is
+computed again.
 """
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from pushpull._progress import ProgressLine
 from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
 from pushpull.local_server import LocalServer
 
-EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED, EXIT_GPU_LOST = 70, 77, 143, 201
+EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED = 70, 77, 143
+EXIT_GPU_LOST, EXIT_JOB_CHANGED = CURABLE_CODES = 201, 202
 
 POLL_S = 0.1
 SETTLED_S = 2.0  # a clone that has trained for this long is started again at once
@@ -133,10 +135,10 @@ def describe_exit(code: int) -> str:
 def is_curable(code: int) -> bool:
     """Whether a new process may succeed where one ended with this return code.
 
-    >>> [is_curable(code) for code in (-9, 201, 1, 65, 200)]
-    [True, True, False, False, False]
+    >>> [is_curable(code) for code in (-9, 201, 202, 1, 65, 200)]
+    [True, True, True, False, False, False]
     """
-    return code < 0 or code == EXIT_GPU_LOST
+    return code < 0 or code in CURABLE_CODES
 
 
 class Supervisor:
@@ -301,8 +303,8 @@ class Supervisor:
                       "stopping all")
             return code
         # The worker's own code says, too, that a restart may help.
-        return self._plan_restart(clone, f"died ({clone.last_death})",
-                                  code if code == EXIT_GPU_LOST else EXIT_INTERNAL)
+        what = "ended because the server has other settings" if code == EXIT_JOB_CHANGED else "died"
+        return self._plan_restart(clone, f"{what} ({clone.last_death})", code if code > 0 else EXIT_INTERNAL)
 
     def _plan_restart(self, clone: _Clone, what: str, code_of_giving_up: int) -> Optional[int]:
         """Sets the time at which a clone is started again. After MAX_RAPID_DEATHS returns the worker's exit code.

@@ -36,6 +36,13 @@ class PeerLostError(Error):
     exit_code = 200
 
 
+class JobChangedError(Error):
+    """The server was started again with other settings (pipeline config, mode or number of ps tasks) than those that
+    this clone connected to. Start the program again, or connect again: it then takes the present settings.
+    """
+    exit_code = 202
+
+
 class EvictedError(Error):
     """An administrator has evicted the clone from the job."""
     exit_code = 77
@@ -74,7 +81,7 @@ class CheckpointError(Error):
 _NAMES = {2: "UNKNOWN", 5: "NOT_FOUND", 6: "ALREADY_EXISTS", 8: "RESOURCE_EXHAUSTED", 11: "OUT_OF_RANGE",
           12: "UNIMPLEMENTED", 13: "INTERNAL", 15: "DATA_LOSS", 16: "UNAUTHENTICATED"}
 _CLASSES: dict[int, type[Error]] = {1: JobFailedError, 3: InvalidArgumentError, 4: PeerLostError, 7: EvictedError,
-                                    9: FailedPreconditionError, 10: AbortedError, 14: PeerLostError}
+                                    9: FailedPreconditionError, 10: AbortedError, 14: PeerLostError, 100: JobChangedError}
 
 
 def error_of(code: int, message: str) -> Error:
@@ -82,6 +89,8 @@ def error_of(code: int, message: str) -> Error:
 
     >>> error_of(9, "variable 3 is 'b', expected 'a'")
     FailedPreconditionError("variable 3 is 'b', expected 'a'")
+    >>> error_of(100, "other settings").exit_code
+    202
     >>> error_of(13, "a bug").args
     ('a bug (INTERNAL)',)
     """

@@ -175,7 +175,7 @@ class ManifestsTest(unittest.TestCase):
     def test_exit_codes_mean_the_same_everywhere(self):
         """TFJob's restart policy ExitCode restarts pods with codes from 128 on; the Jobs list the permanent codes."""
         codes = exit_codes()
-        retried = {codes[name] for name in ("kExitStopped", "kExitPeerLost", "kExitGpuLost")}
+        retried = {codes[name] for name in ("kExitStopped", "kExitPeerLost", "kExitGpuLost", "kExitJobChanged")}
         permanent = set(codes.values()) - retried - {0}
         self.assertLessEqual({codes[name] for name in ("kExitUsage", "kExitBadInput", "kExitMissingInput", "kExitInternal")},
                              permanent)

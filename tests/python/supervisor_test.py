@@ -136,6 +136,19 @@ class Supervisor(PythonJobTest):
         self.assertIn("clone 0 ended with exit code 200, after which a clone is not started again; stopping all\n",
                       worker.text())
 
+    def test_clones_start_anew_when_the_server_comes_back_with_other_settings(self):
+        server, worker = self.start_job()
+        worker.wait_for(" loss ")
+        server.kill(signal.SIGTERM)
+        self.assertEqual(server.wait(), 143, server.text())
+        server = self.start_server(self.write_config(steps=ENDLESS), "run", "--sync=false", log="again.log")
+        for clone in (0, 1):
+            worker.wait_for(f"clone {clone} ended because the server has other settings (exit code 202); starting it")
+            self.assertIn(f"[clone {clone}] pushpull.errors.JobChangedError: ", worker.text())
+        server.wait_for("clone 1 (")
+        worker.kill(signal.SIGTERM)
+        self.assertEqual(worker.wait(), 143, worker.text())
+
     def test_clone_that_keeps_dying_is_started_after_growing_pauses(self):
         for how, what in (("segfault", "killed by signal 11"), ("201", "exit code 201")):
             with self.subTest(how=how):

@@ -100,6 +100,8 @@ class PsSession {
   // told: a spare with other flags must not set the number of a job whose server has restarted.
   // FAILED_PRECONDITION with LAYOUT_MISMATCH: names the first variable that differs.
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
+  // FAILED_PRECONDITION with JOB_CHANGED: the server has other settings than job() says, because it
+  // was started again with others. Another session can go on.
   // ALREADY_EXISTS: after 30 s another session holds the worker_id or live clones have other data.
   absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 

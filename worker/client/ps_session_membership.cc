@@ -40,6 +40,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   request.set_process_number(identity_.process_number);
   request.set_num_images(num_images);
   *request.mutable_arithmetic() = arithmetic_;
+  request.set_job_fingerprint(job_.fingerprint());
   for (ps::VariableEntry& entry : VariableEntries(layout)) {
     *request.add_variables() = std::move(entry);
   }

@@ -216,7 +216,9 @@ class Call {
   // help.
   int Return(const absl::Status& status) {
     if (!status.ok()) clone_->error = std::string(status.message());
-    const bool is_evicted = GetErrorDetail(status).kind() == ps::ErrorDetail::EVICTED;
+    const ps::ErrorDetail::Kind kind = GetErrorDetail(status).kind();
+    if (kind == ps::ErrorDetail::JOB_CHANGED) return PUSHPULL_JOB_CHANGED;
+    const bool is_evicted = kind == ps::ErrorDetail::EVICTED;
     if (absl::IsPermissionDenied(status) && !is_evicted) return PUSHPULL_FAILED_PRECONDITION;
     if (IsPassing(status)) return PUSHPULL_UNAVAILABLE;
     return static_cast<int>(status.code());

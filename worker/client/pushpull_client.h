@@ -8,8 +8,8 @@
 // does so which part is final (pushpull_clone_advance), and ends the batch
 // (pushpull_clone_finish).
 //
-// Functions that can fail return PUSHPULL_OK or one of the other codes, which are those of
-// absl::StatusCode, and pushpull_clone_error says what failed. Thread rule: one thread makes all
+// Functions that can fail return PUSHPULL_OK or one of the other codes, which below 100 are those
+// of absl::StatusCode, and pushpull_clone_error says what failed. Thread rule: one thread makes all
 // calls for a clone, except that pushpull_clone_advance, _stop and _progress may be called by any
 // thread. A process may have several clones.
 //
@@ -41,6 +41,8 @@ enum {
   PUSHPULL_FAILED_PRECONDITION = 9,  // the server has other variables, the call came too early, or
                                      // the clone has no access to a file or to the server
   PUSHPULL_UNAVAILABLE = 14,         // an error that may pass, such as a disk that is full
+  PUSHPULL_JOB_CHANGED = 100,        // the server came back with other settings than those that the
+                                     // clone connected to; a new clone takes them
   // Other codes of absl::StatusCode are possible.
 };
 

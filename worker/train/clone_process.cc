@@ -79,8 +79,9 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& 
 
 }  // namespace
 
-absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
-                                      const PsSession::WaitReporter& on_wait) {
+absl::StatusOr<CheckedJob> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+                                    const PsSession::WaitReporter& on_wait,
+                                    const std::string& checked_input) {
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
   PsSession session(SessionOptions(options, 0), std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
@@ -103,21 +104,25 @@ absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock
   LOG(INFO) << "training data: " << source->describe();
   ThreadPool pool(options.compute.threads * options.num_clones);
   const config::TrainConfig& train = config.train_config();
-  const TrainingSize size = {source->size(), int64_t{train.batch_size()} * train.local_steps()};
+  const CheckedJob job = {
+      .size = {source->size(), int64_t{train.batch_size()} * train.local_steps()},
+      .input = absl::StrCat(NumClasses(config.model()), config.model().has_ssd() ? " boxes " : " ",
+                            config.train_input_reader().DebugString())};
   if (options.image_cache.folder.empty()) {
+    if (job.input == checked_input) return job;
     ImageProgress checking("the check of the images", source->size(), clock, on_wait);
     PP_RETURN_IF_ERROR(source->Check(&pool, [&] {
       checking.Count();
       return stopped();
     }));
-    return size;
+    return job;
   }
   ImageCacheHooks hooks;
   hooks.on_wait = on_wait;
   hooks.stopped = stopped;
   PosixFileSystem files;
   PP_RETURN_IF_ERROR(PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks));
-  return size;
+  return job;
 }
 
 absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, StopSwitch* stop,

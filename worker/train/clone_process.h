@@ -48,16 +48,23 @@ struct WorkerOptions {
   ClockOffset* server_clock = nullptr;
 };
 
+struct CheckedJob {
+  TrainingSize size;
+  std::string input;  // the part of the config that decides on the images
+};
+
 // Checks the job before any clone starts. Waits for the server, fetches its config, checks the
 // config for this number of clones, and checks the training data; if there is a folder for an image
-// cache, prepares the cache instead. Returns how much data the job trains on. Blocks until done or
-// stopped; `on_wait` is told what it waits for.
+// cache, prepares the cache instead. Blocks until done or stopped; `on_wait` is told what it waits
+// for. checked_input: CheckedJob::input of an earlier call, whose images are not checked again; or
+// empty.
 // INVALID_ARGUMENT: problems of the config; the message lists all of them.
 // DEADLINE_EXCEEDED: the server stayed silent for the peer deadline.
 // CANCELLED: stopped by `stop`.
 // Errors of the data set and of the image cache.
-absl::StatusOr<TrainingSize> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
-                                      const PsSession::WaitReporter& on_wait);
+absl::StatusOr<CheckedJob> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+                                    const PsSession::WaitReporter& on_wait,
+                                    const std::string& checked_input);
 
 // Trains as clone `clone` of this worker until the job ends. Blocks as long. `report` is called
 // from the calling thread. CANCELLED: stopped by `stop`, which also ends the opening of the

@@ -68,10 +68,17 @@ Supervisor::Supervisor(SupervisorOptions options, Clock* clock, const std::atomi
 }
 
 Supervisor::~Supervisor() {
+  KillAll();
+  for (const Process& process : processes_) {
+    if (process.socket >= 0) close(process.socket);
+  }
+}
+
+void Supervisor::KillAll() {
   SignalAll(SIGKILL);
   for (Process& process : processes_) {
     if (process.pid > 0) waitpid(process.pid, nullptr, 0);
-    if (process.socket >= 0) close(process.socket);
+    process.pid = -1;
   }
 }
 
@@ -157,6 +164,12 @@ void Supervisor::HandleExit(int clone, int wait_status, int* decided) {
                  << ", so it is out of the job; the other clones go on";
     state.phase = CloneState::Phase::kLeft;
     process.leaving_code = WEXITSTATUS(wait_status);
+    return;
+  }
+  if (EndedWithOneOf(options_.renewing_exit_codes, wait_status)) {
+    LOG(WARNING) << "clone " << clone << " ended with " << state.last_death
+                 << ", which concerns all clones; stopping the others too";
+    *decided = WEXITSTATUS(wait_status);
     return;
   }
   if (EndedWithOneOf(options_.permanent_exit_codes, wait_status)) {
@@ -258,8 +271,11 @@ int Supervisor::Run() {
   // A process inherits an ignored SIGCHLD from the one that started it. The kernel would then reap
   // the clones, and nobody would learn how they ended.
   PCHECK(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
+  KillAll();  // those that the last call has left
   int decided = -1;
-  for (int clone = 0; clone < options_.num_clones; ++clone) StartOrTryLater(clone, &decided);
+  for (int clone = 0; clone < options_.num_clones; ++clone) {
+    if (states_[clone].phase != CloneState::Phase::kLeft) StartOrTryLater(clone, &decided);
+  }
   for (;;) {
     if (const int signal = stop_signal_->load(); signal != 0) {
       Drain(signal);

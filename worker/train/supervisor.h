@@ -53,6 +53,9 @@ struct SupervisorOptions {
   // Exit codes that a restart cannot cure, such as for a bad config or a lost peer. All clones are
   // stopped, and Run returns the code.
   std::vector<int> permanent_exit_codes;
+  // Exit codes that concern all clones, although new processes of them may succeed: the server has
+  // other settings. All clones are stopped, and Run returns the code. It may be called again.
+  std::vector<int> renewing_exit_codes;
   // Exit codes of a clone that is out of the job for good (evicted) while the others go on.
   std::vector<int> leaving_exit_codes;
   int exit_code_internal = 70;  // result of Run if a clone keeps dying
@@ -70,7 +73,7 @@ struct SupervisorOptions {
   absl::Duration poll_period = absl::Milliseconds(20);  // of exits and reports
 };
 
-// Thread rule: Run is called once, by one thread.
+// Thread rule: Run is called by one thread.
 class Supervisor {
  public:
   static constexpr int kSupervisorFd = 3;
@@ -85,13 +88,16 @@ class Supervisor {
 
   // Starts the clones and blocks until the worker is done. Returns an exit code:
   // 0: every clone has ended with 0 or has left, and at least one has ended with 0.
-  // A permanent exit code: a clone ended with it.
+  // A permanent or renewing exit code: a clone ended with it.
   // A leaving exit code: all clones have left.
   // After a clone has died max_rapid_deaths times in a row: the exit code of its last process if
   // that is at least 128, which means that a restart may help; otherwise exit_code_internal.
   // 128 + SIGTERM: stop_signal was set.
   // Before Run returns while clones are running, it tells them to end and waits for them. Those
-  // that still run after drain_timeout are killed by the destructor.
+  // that still run after drain_timeout are killed by the destructor or the next call of Run.
+  //
+  // After a renewing exit code Run may be called again. It starts all clones but those that have
+  // left, in the same sessions and with what the earlier processes have reported.
   int Run();
   const std::vector<CloneState>& states() const { return states_; }
 
@@ -127,6 +133,8 @@ class Supervisor {
   // The pause before a clone that has died is restarted; nullopt if the clone is given up.
   std::optional<absl::Duration> RestartDelay(int clone);
   void SignalAll(int signal);
+  // Kills and reaps the clones that still run.
+  void KillAll();
   bool AllGone() const;
   // Sends `signal` to all clones, waits until they have ended, at most drain_timeout, and shows
   // their last reports. The destructor kills those that have not ended.

@@ -26,6 +26,9 @@ class WorkerProgress {
  public:
   explicit WorkerProgress(const TrainingSize& size) : size_(size) {}
 
+  // For a job that has changed.
+  void set_size(const TrainingSize& size) { size_ = size; }
+
   // Returns the progress of all clones together: the newest step, the sum of their rates, and the
   // means of the rest. Clones that are spares are left out unless all running clones are. Returns
   // nullopt if the worker waits; *waiting_for then says for what. Call it for every new state of
@@ -46,7 +49,7 @@ class WorkerProgress {
   std::optional<Progress> Merge(const std::vector<CloneState>& clones) const;
   void CountImages(const std::vector<CloneState>& clones);
 
-  const TrainingSize size_;
+  TrainingSize size_;
   std::optional<Progress> last_;        // the last result of Merge that is not nullopt
   std::vector<uint64_t> clone_images_;  // in the last report of each clone's process
   uint64_t earlier_images_ = 0;         // of processes that were replaced

@@ -110,6 +110,7 @@ TEST(ExitCodesTest, TheDetailOfAnErrorOfTheJobDecidesBeforeItsStatusCode) {
   EXPECT_EQ(ExitCodeOf(WithExitCode(stopped, kExitGpuLost)), 201) << "the explicit code wins";
   EXPECT_EQ(ExitCodeOf(error_of(ps::ErrorDetail::EVICTED)), 77);
   EXPECT_EQ(ExitCodeOf(error_of(ps::ErrorDetail::DRAINING)), 200);
+  EXPECT_EQ(ExitCodeOf(MarkPassing(error_of(ps::ErrorDetail::JOB_CHANGED))), 202);
 }
 
 TEST(ExitCodesTest, ErrorsThatMayPassGive200) {

@@ -26,6 +26,7 @@ namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 // Runs a shell script per clone, with $CLONE and $DIR set. $GPU is "new", or "on " and the GPU of
 // the clone's last report.
@@ -207,6 +208,40 @@ TEST_F(SupervisorTest, GivesUpOnACloneThatKeepsDying) {
 
 TEST_F(SupervisorTest, GivingUpKeepsACodeThatSaysThatARestartMayHelp) {
   EXPECT_EQ(Run("exit 201"), 201);
+}
+
+// A second run starts the clones in their sessions, with what the first one has reported.
+TEST_F(SupervisorTest, AnExitCodeThatConcernsAllClonesEndsARunAfterWhichAnotherMayFollow) {
+  SupervisorOptions options = Options(2);
+  options.renewing_exit_codes = {202};
+  options.command = [this](int clone, const CloneState& state) {
+    CloneReport report;
+    report.gpu = absl::StrCat("GPU-", clone);
+    const std::string first = absl::StrCat(
+        "printf %s '", EncodeCloneReport(report), "' >&3; touch reported.", clone, "; ",
+        clone == 0 ? "while [ ! -e reported.1 ]; do sleep 0.01; done; exit 202"
+                   : "while :; do sleep 0.01; done");
+    return std::vector<std::string>{
+        "/bin/sh", "-c",
+        absl::StrCat("cd ", folder_.path(), "; echo ", clone, state.report.gpu, " >> starts; ",
+                     "od -An -v -t u8 -N 16 <&3 >> identity.", clone, "; ",
+                     state.reported ? "exit 0" : first)};
+  };
+  SteadyClock clock;
+  Supervisor supervisor(options, &clock, &signal_, [](const std::vector<CloneState>&) {});
+  EXPECT_EQ(supervisor.Run(), 202);
+  EXPECT_EQ(supervisor.Run(), 0);
+  const std::vector<std::string> starts =
+      absl::StrSplit(Contents("starts"), '\n', absl::SkipEmpty());
+  EXPECT_THAT(starts, UnorderedElementsAre("0", "1", "0GPU-0", "1GPU-1"));
+  for (const char* clone : {"0", "1"}) {
+    const std::vector<std::string> words = absl::StrSplit(
+        Contents(absl::StrCat("identity.", clone)), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+    ASSERT_EQ(words.size(), 4u);
+    EXPECT_EQ(words[0], words[2]);
+    EXPECT_EQ(words[1], "1");
+    EXPECT_EQ(words[3], "2");
+  }
 }
 
 TEST_F(SupervisorTest, AllProcessesOfACloneHaveOneSession) {

@@ -1,0 +1,87 @@
+// Which changes of a server's settings its clones have to notice.
+#include "ps_server/runtime/job_fingerprint.h"
+
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kConfig[] = R"(
+    model { classifier { num_classes: 4 feature_extractor { type: "mobilenet_v2"
+      conv_hyperparams { regularizer { l2_regularizer { weight: 0.1 } } } } } }
+    train_config { batch_size: 32 num_steps: 100 seed: 3
+      optimizer { momentum_optimizer { learning_rate {
+        constant_learning_rate { learning_rate: 0.1 } } } } }
+    train_input_reader { synthetic_input_reader { num_examples: 10 } }
+    eval_input_reader { synthetic_input_reader { num_examples: 10 } })";
+
+// Returns the fingerprint of kConfig with `changes` merged over it.
+std::string FingerprintOf(const std::string& changes, bool sync = true, int tasks = 1) {
+  config::TrainEvalPipelineConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kConfig, &config));
+  EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(changes, &config)) << changes;
+  return JobFingerprint(config, sync, tasks);
+}
+
+TEST(JobFingerprintTest, ModeTasksAndWhatClonesComputeByCount) {
+  const std::string before = FingerprintOf("");
+  EXPECT_EQ(before.size(), 32u);
+  EXPECT_EQ(FingerprintOf(""), before);
+  EXPECT_NE(FingerprintOf("", /*sync=*/false), before);
+  EXPECT_NE(FingerprintOf("", true, /*tasks=*/2), before);
+  for (const char* changes :
+       {"train_config { seed: 4 }", "train_config { batch_size: 64 }",
+        "train_config { local_steps: 2 }", "train_config { add_regularization_loss: false }",
+        "train_config { freeze_variables: 'x' }",
+        "train_config { data_augmentation_options { random_horizontal_flip {} } }",
+        "model { classifier { label_smoothing: 0.1 } }",
+        "model { classifier { feature_extractor { conv_hyperparams { regularizer {"
+        "  l2_regularizer { weight: 1.0 } } } } } }",
+        "model { classifier { feature_extractor { conv_hyperparams { batch_norm {"
+        "  decay: 0.5 } } } } }",
+        "train_input_reader { shuffle: false }",
+        "train_input_reader { synthetic_input_reader { num_examples: 11 } }"}) {
+    EXPECT_NE(FingerprintOf(changes), before) << changes;
+  }
+}
+
+// The mode is that of the server's flag, whatever the config says.
+TEST(JobFingerprintTest, TheConfigsModeDoesNotCount) {
+  EXPECT_EQ(FingerprintOf("train_config { sync_replicas: true }"), FingerprintOf(""));
+}
+
+TEST(JobFingerprintTest, WhatOnlyTheServerOrTheEvaluatorReadsMayChange) {
+  const std::string before = FingerprintOf("");
+  for (const char* changes :
+       {"eval_config { num_examples: 7 }", "eval_input_reader { shuffle: false }",
+        "train_config { num_steps: 200 }", "train_input_reader { num_epochs: 3 }",
+        "train_config { save_checkpoints_secs: 5 save_checkpoints_steps: 7 max_to_keep: 2 "
+        "keep_checkpoint_every_n_hours: 1 }",
+        "train_config { fine_tune_checkpoint: 'x' fine_tune_checkpoint_type: 'full' "
+        "from_detection_checkpoint: true load_all_detection_checkpoint_vars: true }",
+        "train_config { max_staleness: 3 min_contributors: 1 step_deadline_secs: 2 "
+        "non_finite_policy: SKIP replica_shares: BY_SPEED }",
+        "train_config { gradient_clipping_by_norm: 2 gradient_clipping_by_global_norm: 3 }",
+        "train_config { optimizer { use_moving_average: false } }",
+        "train_config { optimizer { momentum_optimizer { learning_rate {"
+        "  constant_learning_rate { learning_rate: 0.2 } } } } }"}) {
+    EXPECT_EQ(FingerprintOf(changes), before) << changes;
+  }
+}
+
+TEST(JobFingerprintTest, WithLocalStepsClonesComputeByTheOptimizerToo) {
+  const std::string local = "train_config { local_steps: 4 } ";
+  const std::string before = FingerprintOf(local);
+  EXPECT_NE(FingerprintOf(local + "train_config { optimizer { momentum_optimizer { learning_rate {"
+                                  "  constant_learning_rate { learning_rate: 0.2 } } } } }"),
+            before);
+  EXPECT_NE(FingerprintOf(local + "train_config { gradient_clipping_by_norm: 2 }"), before);
+  EXPECT_EQ(FingerprintOf(local + "train_config { outer_optimizer { learning_rate: 0.7 } }"),
+            before);
+}
+
+}  // namespace
+}  // namespace pushpull

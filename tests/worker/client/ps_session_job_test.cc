@@ -1,0 +1,111 @@
+// How a session treats a server that has other settings than GetJob told, or a long lease.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/base/passing_error.h"
+#include "common/wire/error_detail.h"
+#include "tests/testkit/fake_clock.h"
+#include "tests/testkit/job/toy_gradient_source.h"
+#include "tests/testkit/refusing_ps_client.h"
+#include "worker/client/ps_session.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What the server of the test does.
+struct Behaviour {
+  std::string fingerprint;    // that it has now
+  absl::Duration lease;       // as it tells
+  absl::Duration held;        // when the lease of another session ends that has the clone's place
+  int chunks = 0;             // that each pull sends
+  std::string told_by_clone;  // RegisterRequest.job_fingerprint
+};
+
+class BehavingClient final : public RefusingPsClient {
+ public:
+  BehavingClient(const FakeClock* clock, Behaviour* behaviour)
+      : clock_(clock), behaviour_(behaviour) {}
+
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+    ps::JobReply reply;
+    reply.set_protocol_version(request.protocol_version());
+    reply.set_tasks(1);
+    reply.add_addresses("test");
+    reply.set_fingerprint(behaviour_->fingerprint);
+    reply.set_lease_milliseconds(absl::ToInt64Milliseconds(behaviour_->lease));
+    return reply;
+  }
+  absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
+                                             absl::Duration) override {
+    behaviour_->told_by_clone = request.job_fingerprint();
+    if (request.job_fingerprint() != behaviour_->fingerprint) {
+      ps::ErrorDetail detail;
+      detail.set_kind(ps::ErrorDetail::JOB_CHANGED);
+      return MarkPassing(MakeError(detail, "other settings"));
+    }
+    if (clock_->Now() < behaviour_->held) return absl::AlreadyExistsError("clone 0 is host:1");
+    return ps::RegisterReply();
+  }
+  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
+                                               absl::Duration) override {
+    return ps::HeartbeatReply();
+  }
+  absl::Status Pull(const ps::PullRequest& request, absl::Duration, PullSink sink) override {
+    for (int chunk = 0; chunk < behaviour_->chunks; ++chunk) {
+      ps::PullChunk header;
+      header.set_chunk(chunk);
+      header.set_encoding(request.encoding());
+      const absl::StatusOr<char*> to = sink(header, Sharding::kFirstChunkElements * sizeof(float));
+      if (!to.ok()) return to.status();
+      std::fill_n(*to, Sharding::kFirstChunkElements * sizeof(float), '\0');
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const FakeClock* const clock_;
+  Behaviour* const behaviour_;
+};
+
+class PsSessionJobTest : public ::testing::Test {
+ protected:
+  void Connect() {
+    session_ = std::make_unique<PsSession>(
+        PsSession::Options(),
+        [this](const std::string&) {
+          return std::make_unique<BehavingClient>(&clock_, &behaviour_);
+        },
+        &clock_, nullptr);
+    ASSERT_EQ(session_->Connect({"test"}), absl::OkStatus());
+  }
+  absl::Status Register() { return session_->Register(layout_, /*num_images=*/0); }
+
+  FakeClock clock_;
+  Behaviour behaviour_{.fingerprint = "one"};
+  const VariableLayout layout_ = MakeToyLayout();
+  std::unique_ptr<PsSession> session_;
+};
+
+TEST_F(PsSessionJobTest, AServerThatComesBackWithOtherSettingsIsNotWaitedFor) {
+  Connect();
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_EQ(behaviour_.told_by_clone, "one");
+  behaviour_.fingerprint = "two";
+  const absl::Duration begun = clock_.Now();
+  const absl::Status changed = Register();
+  EXPECT_EQ(GetErrorDetail(changed).kind(), ps::ErrorDetail::JOB_CHANGED) << changed;
+  EXPECT_TRUE(IsPassing(changed));
+  EXPECT_EQ(clock_.Now(), begun);
+  Connect();  // as a new process does
+  EXPECT_EQ(Register(), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace pushpull
