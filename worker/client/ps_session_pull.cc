@@ -86,7 +86,11 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
   };
   const absl::Duration timeout = poll_timeout + options_.rpc_timeout;
   const absl::Duration start = clock_->Now();
-  const absl::Status pulled = clients_[shard]->Pull(request, timeout, sink);
+  absl::Status pulled = clients_[shard]->Pull(request, timeout, sink);
+  if (pulled.ok() && next_chunk != sharding.num_chunks(shard)) {
+    pulled = absl::UnavailableError(absl::StrCat(PeerName(shard), " sent ", next_chunk, " of ",
+                                                 sharding.num_chunks(shard), " chunks"));
+  }
   // A DEADLINE_EXCEEDED before the call's timeout comes from the server, which does not have the
   // version yet; that counts as an answer.
   const bool not_yet = absl::IsDeadlineExceeded(pulled) && clock_->Now() - start < timeout;
@@ -95,10 +99,6 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
     Note(pull_begun, not_yet ? absl::OkStatus() : pulled, &pulls_[shard]);
   }
   PP_RETURN_IF_ERROR(pulled);
-  if (next_chunk != sharding.num_chunks(shard)) {
-    return absl::UnavailableError(absl::StrCat(PeerName(shard), " sent ", next_chunk, " of ",
-                                               sharding.num_chunks(shard), " chunks"));
-  }
   chunk_is_there();
   return absl::OkStatus();
 }

@@ -107,5 +107,23 @@ TEST_F(PsSessionJobTest, AServerThatComesBackWithOtherSettingsIsNotWaitedFor) {
   EXPECT_EQ(Register(), absl::OkStatus());
 }
 
+// Such as a task that has another part of the variables since it was started again.
+TEST_F(PsSessionJobTest, ATaskThatAlwaysSendsTooFewChunksIsGivenUpAtTheDeadline) {
+  Connect();
+  behaviour_.chunks = 1;
+  std::vector<float> weights(Sharding::kFirstChunkElements + 10);  // two chunks
+  const absl::Duration begun = clock_.Now();
+  absl::Status contact;
+  while (contact.ok() && clock_.Now() - begun < absl::Minutes(10)) {
+    const auto pulled =
+        session_->Pull(0, /*exact=*/false, absl::Seconds(1), absl::MakeSpan(weights));
+    EXPECT_TRUE(absl::IsUnavailable(pulled.status())) << pulled.status();
+    contact = session_->CheckContact();
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_TRUE(IsPeerLost(contact)) << contact;
+  EXPECT_THAT(std::string(contact.message()), HasSubstr("sent 1 of 2 chunks"));
+}
+
 }  // namespace
 }  // namespace pushpull
