@@ -102,7 +102,8 @@ class PsSession {
   // FAILED_PRECONDITION without it: the job has another number of clones or of training images.
   // FAILED_PRECONDITION with JOB_CHANGED: the server has other settings than job() says, because it
   // was started again with others. Another session can go on.
-  // ALREADY_EXISTS: after 30 s another session holds the worker_id or live clones have other data.
+  // ALREADY_EXISTS: after the lease, and at least 30 s, another session holds the worker_id or live
+  // clones have other data.
   absl::Status Register(const VariableLayout& layout, uint64_t num_images);
 
   // Renews the lease, and takes over version and grants from the answer. Makes one attempt, which

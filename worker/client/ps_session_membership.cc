@@ -16,9 +16,10 @@
 namespace pushpull {
 namespace {
 
-// How long Register waits for a worker_id that another session holds, or for clones with other data
-// that may have ended. Longer than any sensible lease.
+// How long Register waits, at least and beyond the lease, for a worker_id that another session
+// holds, or for clones with other data that may have ended.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
+constexpr absl::Duration kAfterTheLease = absl::Seconds(5);
 
 }  // namespace
 
@@ -45,13 +46,17 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
     *request.add_variables() = std::move(entry);
   }
   ps::RegisterReply reply;
+  const absl::Duration lease = absl::Milliseconds(job_.lease_milliseconds());
+  const absl::Duration patience = std::max(kForeignLease, lease + kAfterTheLease);
   const absl::Duration start = clock_->Now();
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
     // Another session holds this worker_id, or live clones have other data. If their processes have
     // ended, their leases run out soon. If not, the flags or the data are wrong.
-    if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < kForeignLease) {
-      return absl::UnavailableError(answer.status().message());
+    if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < patience) {
+      ps::ErrorDetail detail;
+      detail.set_kind(ps::ErrorDetail::NOT_READY);
+      return MakeError(detail, answer.status().message());
     }
     PP_ASSIGN_OR_RETURN(reply, std::move(answer));
     return absl::OkStatus();

@@ -107,6 +107,27 @@ TEST_F(PsSessionJobTest, AServerThatComesBackWithOtherSettingsIsNotWaitedFor) {
   EXPECT_EQ(Register(), absl::OkStatus());
 }
 
+TEST_F(PsSessionJobTest, AnotherSessionIsWaitedForUntilItsLeaseHasEnded) {
+  behaviour_.lease = absl::Seconds(60);
+  behaviour_.held = clock_.Now() + absl::Seconds(59);
+  Connect();
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_GE(clock_.Now(), behaviour_.held);
+}
+
+TEST_F(PsSessionJobTest, AnotherSessionThatRenewsItsLeaseEndsTheWait) {
+  behaviour_.held = absl::InfiniteDuration();
+  for (const absl::Duration lease : {absl::Seconds(10), absl::Seconds(60)}) {
+    behaviour_.lease = lease;
+    Connect();
+    const absl::Duration begun = clock_.Now();
+    EXPECT_TRUE(absl::IsAlreadyExists(Register()));
+    const absl::Duration waited = clock_.Now() - begun;
+    EXPECT_GE(waited, std::max(lease, absl::Seconds(30)));
+    EXPECT_LE(waited, std::max(lease, absl::Seconds(30)) + absl::Seconds(7));
+  }
+}
+
 // Such as a task that has another part of the variables since it was started again.
 TEST_F(PsSessionJobTest, ATaskThatAlwaysSendsTooFewChunksIsGivenUpAtTheDeadline) {
   Connect();
