@@ -118,10 +118,16 @@ absl::Status ServerCore::OpenTrainDir() {
 
 absl::Status ServerCore::CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint) {
   PP_ASSIGN_OR_RETURN(const StateOwner owner, StateOwnerOf(/*shard=*/0));
-  PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> others,
-                      FindStateOfOtherTasks(*files_, options_.state_dir, owner));
-  const std::optional<WholeState> newest = NewestWholeState(others);
-  run_files_.SetStateAsideWhenRestored(std::move(others));
+  absl::StatusOr<std::vector<StateFileInfo>> others =
+      FindStateOfOtherTasks(*files_, options_.state_dir, owner);
+  if (!others.ok()) {
+    // VariableStore::Open decides whether the server can do without the folder.
+    LOG(WARNING) << "cannot look for state files of another number of tasks: "
+                 << others.status().message();
+    return absl::OkStatus();
+  }
+  const std::optional<WholeState> newest = NewestWholeState(*others);
+  run_files_.SetStateAsideWhenRestored(*std::move(others));
   const uint64_t durable_step = checkpoint.has_value() ? checkpoint->id.version : 0;
   if (!newest.has_value() || newest->version <= durable_step || options_.from_checkpoint) {
     return absl::OkStatus();

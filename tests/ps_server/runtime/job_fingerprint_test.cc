@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-constexpr char kConfig[] = R"(
+constexpr char kFingerprintConfig[] = R"(
     model { classifier { num_classes: 4 feature_extractor { type: "mobilenet_v2"
       conv_hyperparams { regularizer { l2_regularizer { weight: 0.1 } } } } } }
     train_config { batch_size: 32 num_steps: 100 seed: 3
@@ -18,10 +18,10 @@ constexpr char kConfig[] = R"(
     train_input_reader { synthetic_input_reader { num_examples: 10 } }
     eval_input_reader { synthetic_input_reader { num_examples: 10 } })";
 
-// Returns the fingerprint of kConfig with `changes` merged over it.
+// Returns the fingerprint of kFingerprintConfig with `changes` merged over it.
 std::string FingerprintOf(const std::string& changes, bool sync = true, int tasks = 1) {
   config::TrainEvalPipelineConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kConfig, &config));
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kFingerprintConfig, &config));
   EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(changes, &config)) << changes;
   return JobFingerprint(config, sync, tasks);
 }

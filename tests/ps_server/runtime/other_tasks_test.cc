@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint_writer.h"
 #include "ps_server/runtime/server_core.h"
 #include "tests/testkit/job/test_job.h"
 
@@ -29,40 +30,33 @@ class OtherTasksTest : public ::testing::Test {
     options_.num_replicas = 1;
   }
 
-  // Trains `steps` steps with this number of tasks. Returns the version that the server ends with.
-  uint64_t Train(int tasks, uint64_t steps, bool kill) {
+  // Trains with this number of tasks until the version is applied, and ends the server as SIGKILL
+  // or SIGTERM does. Returns the version that the server has kept.
+  uint64_t Train(int tasks, uint64_t version, bool kill) {
     options_.tasks = tasks;
     TestServer server(folder_, options_);
     EXPECT_EQ(server.Start(), absl::OkStatus());
-    std::optional<uint64_t> first;
     TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([&](const auto& status) {
-      if (status.epoch() == 0) return false;
-      if (!first.has_value()) first = status.version();
-      return status.version() >= *first + steps;
-    }));
+    EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() >= version; }));
     clone.Stop();
     clone.Join().IgnoreError();
-    if (!kill) {
-      EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
-    }
     const uint64_t reached = server.core().Status().version();
-    if (kill) server.Kill();
-    return reached;
+    if (kill) {
+      server.Kill();
+      return reached;
+    }
+    EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
+    const auto steps = ListCheckpoints(server.files(), server.train_dir());
+    EXPECT_TRUE(steps.ok() && !steps->empty()) << steps.status();
+    return steps->back();
   }
-  absl::Status Start(int tasks, bool from_checkpoint = false) {
-    TestServerOptions options = options_;
-    options.tasks = tasks;
-    options.from_checkpoint = from_checkpoint;
-    TestServer server(folder_, options);
-    return server.Start();
+  absl::Status Start(int tasks) {
+    options_.tasks = tasks;
+    return TestServer(folder_, options_).Start();
   }
-  // Starts a server that serves this version.
-  void ExpectServes(int tasks, bool from_checkpoint, uint64_t version) {
-    TestServerOptions options = options_;
-    options.tasks = tasks;
-    options.from_checkpoint = from_checkpoint;
-    TestServer server(folder_, options);
+  void ExpectServes(int tasks, uint64_t version) {
+    options_.tasks = tasks;
+    TestServer server(folder_, options_);
     ASSERT_EQ(server.Start(), absl::OkStatus());
     EXPECT_TRUE(server.Await([&](const auto& status) {
       return status.epoch() > 0 && status.version() == version;
@@ -81,35 +75,38 @@ class OtherTasksTest : public ::testing::Test {
 };
 
 TEST_F(OtherTasksTest, StepsThatAreInNoCheckpointAreNotLostWithoutAWord) {
+  uint64_t version = 0;
   for (const auto& [before, after] : {std::pair(1, 2), std::pair(2, 1)}) {
     SCOPED_TRACE(absl::StrCat(before, " to ", after));
-    const uint64_t killed_at = Train(before, 5, /*kill=*/true);
+    version = Train(before, version + 5, /*kill=*/true);
     const absl::Status refused = Start(after);
     EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("holds step ", killed_at)));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat("holds step ", version)));
     EXPECT_THAT(std::string(refused.message()),
                 HasSubstr(absl::StrCat("start with --tasks=", before)));
     EXPECT_THAT(StateFiles(), SizeIs(before));
     // What the message says to do works.
-    const uint64_t drained_at = Train(before, 5, /*kill=*/false);
-    EXPECT_GE(drained_at, killed_at + 5);
-    ExpectServes(after, /*from_checkpoint=*/false, drained_at);
+    version = Train(before, version + 5, /*kill=*/false);
+    ExpectServes(after, version);
     std::filesystem::remove_all(folder_.path() + "/state");
   }
 }
 
 TEST_F(OtherTasksTest, WhoeverGoesBackToACheckpointGivesTheStepsUpForGood) {
   const uint64_t saved = Train(1, 5, /*kill=*/false);
-  Train(1, 5, /*kill=*/true);
-  EXPECT_THAT(std::string(Start(2).message()),
+  Train(1, saved + 5, /*kill=*/true);
+  const absl::Status refused = Start(2);
+  EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("(the newest is of step ", saved, ")")));
-  EXPECT_THAT(std::string(Start(2).message()), HasSubstr("--from_checkpoint"));
-  ExpectServes(2, /*from_checkpoint=*/true, saved);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--from_checkpoint"));
+  options_.from_checkpoint = true;
+  const uint64_t reached = Train(2, saved + 2, /*kill=*/true);
   EXPECT_THAT(StateFiles(), SizeIs(3));
   int aside = 0;
   for (const std::string& name : StateFiles()) aside += absl::StrContains(name, ".aside") ? 1 : 0;
   EXPECT_EQ(aside, 1) << "the file of the one task";
-  ExpectServes(2, /*from_checkpoint=*/false, saved);
+  options_.from_checkpoint = false;
+  ExpectServes(2, reached);
 }
 
 TEST_F(OtherTasksTest, WithoutACheckpointNoneIsNamed) {

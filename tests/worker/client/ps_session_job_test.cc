@@ -21,11 +21,11 @@ using ::testing::HasSubstr;
 
 // What the server of the test does.
 struct Behaviour {
-  std::string fingerprint;    // that it has now
-  absl::Duration lease;       // as it tells
-  absl::Duration held;        // when the lease of another session ends that has the clone's place
-  int chunks = 0;             // that each pull sends
-  std::string told_by_clone;  // RegisterRequest.job_fingerprint
+  std::string fingerprint = "one";  // that it has now
+  absl::Duration lease;             // as it tells
+  absl::Duration held;              // when the lease of another session in the clone's place ends
+  int chunks = 0;                   // that each pull sends
+  std::string told_by_clone;        // RegisterRequest.job_fingerprint
 };
 
 class BehavingClient final : public RefusingPsClient {
@@ -88,7 +88,7 @@ class PsSessionJobTest : public ::testing::Test {
   absl::Status Register() { return session_->Register(layout_, /*num_images=*/0); }
 
   FakeClock clock_;
-  Behaviour behaviour_{.fingerprint = "one"};
+  Behaviour behaviour_;
   const VariableLayout layout_ = MakeToyLayout();
   std::unique_ptr<PsSession> session_;
 };
