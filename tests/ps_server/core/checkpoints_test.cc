@@ -70,7 +70,7 @@ TEST_F(CheckpointsPartTest, StepsThatAreNotSavedKeepTheirAgeInTheNextEpoch) {
   const auto found = [](absl::Duration age) {
     return FoundCheckpoint{.id = {.epoch = 6, .version = 5}, .age = age};
   };
-  const FoundCheckpoint declared{.age = absl::Hours(9)};  // of step 0
+  const FoundCheckpoint declared{.id = {.epoch = 1, .version = 0}, .age = absl::Hours(9)};
   const struct {
     std::optional<FoundCheckpoint> checkpoint;
     uint64_t version;
