@@ -62,9 +62,8 @@ class PsSession {
     ClockOffset* server_clock = nullptr;
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
-  // Called about once a second while a server does not answer, with its name: "ps task 0 at
-  // 127.0.0.1:2222"; while it answers that it is not ready, also with its reason. Also gets the
-  // texts of ReportWait. Called from the thread that waits.
+  // Called about once a second while a server does not answer, with its name, or answers that it is
+  // not ready, also with its reason. Gets ReportWait's texts too. Called from the thread that waits.
   using WaitReporter = std::function<void(const std::string&)>;
 
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
