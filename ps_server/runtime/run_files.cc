@@ -35,7 +35,8 @@ absl::Status RunFiles::OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::st
   PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, train_dir_->path()));
   PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
   // Only a warning needs this file, so no error is one here.
-  last_config_ = ReadWholeFile(*files_, JoinPath(path, kPipelineConfigFile)).value_or("");
+  last_config_ =
+      ReadWholeFile(*files_, JoinPath(train_dir_->path(), kPipelineConfigFile)).value_or("");
   return absl::OkStatus();
 }
 
