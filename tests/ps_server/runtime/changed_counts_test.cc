@@ -46,7 +46,7 @@ TEST(ChangedCountsTest, NamesThePlaceInTheScheduleAndInTheData) {
                     Job(absl::StrCat(kCosine, "num_steps: 400 batch_size: 5 local_steps: 10"))),
             "train_config.local_steps was 1 and is 10 now. The first 100 steps count as if they "
             "had been trained with the present values: as 1000 mini-batches instead of 100 (the "
-            "next learning rate is 0 instead of 0.0438035), 5000 images instead of 500.");
+            "next learning rate is 0 instead of 0.0437128), 5000 images instead of 500.");
 }
 
 TEST(ChangedCountsTest, NamesTheEndOfTraining) {
