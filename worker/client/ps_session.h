@@ -62,8 +62,8 @@ class PsSession {
     ClockOffset* server_clock = nullptr;
   };
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
-  // Called about once a second while a server does not answer, with its name, or answers that it is
-  // not ready, also with its reason. Gets ReportWait's texts too. Called from the thread that waits.
+  // Called about once a second, from the thread that waits, with the name of a server that does not
+  // answer, or with its name and the reason why it is not ready, or with a text of ReportWait.
   using WaitReporter = std::function<void(const std::string&)>;
 
   PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait);
