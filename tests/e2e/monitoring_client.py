@@ -16,8 +16,11 @@ def fetch(port, path, method="GET", headers=None):
 
 
 def status(port):
-    """Returns the object of /status.json."""
-    return json.loads(fetch(port, "/status.json")[2])
+    """Returns the object of /status.json. Raises ConnectionError while the server has nothing to show."""
+    code, _, body = fetch(port, "/status.json")
+    if code != 200:
+        raise ConnectionError(f"/status.json: {code} {body}")
+    return json.loads(body)
 
 
 def await_status(port, condition, timeout=120):
