@@ -430,7 +430,7 @@ TEST(CheckpointRecoveryTest, RefusesToFreezeStatisticsThatStillNeedTheirCorrecti
   TestFolder folder;
   TestServerOptions options;
   options.pipeline_config =
-      "model { classifier { feature_extractor { conv_hyperparams { activation: RELU_6 batch_norm { "
+      "model { classifier { num_classes: 10 feature_extractor { conv_hyperparams { batch_norm { "
       "bias_corrected_moving_statistics: true } } } } } "
       "train_input_reader { synthetic_input_reader {} } "
       "eval_input_reader { synthetic_input_reader { seed: 2 } }";
