@@ -85,8 +85,7 @@ void CoordinatorRuntime::Register(const ps::RegisterRequest& request,
 void CoordinatorRuntime::Heartbeat(const ps::HeartbeatRequest& request,
                                    PsHandler::Done<ps::HeartbeatReply> done) {
   if (const absl::Status status = CheckRequestLimits(request); !status.ok()) return done(status);
-  auto tell = [this, worker = request.worker_id(),
-               knows_end = request.progress().knows_end(),
+  auto tell = [this, worker = request.worker_id(), knows_end = request.progress().knows_end(),
                done = std::move(done)](absl::StatusOr<ps::HeartbeatReply> reply) {
     const bool registered = reply.ok();
     if (registered) SignGrants(worker, reply->mutable_grants());

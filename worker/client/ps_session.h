@@ -25,13 +25,10 @@
 #include "common/base/clock.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
-#include "common/trace/clock_offset.h"
 #include "common/wire/default_lease.h"
-#include "common/wire/gradient_codec.h"
 #include "common/wire/ps_client.h"
-#include "common/wire/transport_security.h"
-#include "worker/client/clone_identity.h"
 #include "worker/client/exact_elements.h"
+#include "worker/client/ps_session_options.h"
 
 namespace pushpull {
 
@@ -45,22 +42,7 @@ namespace pushpull {
 // a server is waited for, as soon as that has lasted for two seconds.
 class PsSession {
  public:
-  struct Options {
-    uint32_t worker_id = 0;     // worker_index * num_clones + clone
-    uint32_t num_replicas = 1;  // clones over all workers; later the server says the job's number
-    std::string peer_name;      // "host:pid clone 0", for messages
-    absl::Duration peer_deadline = absl::Minutes(5);  // silence after which a server is given up
-    absl::Duration rpc_timeout = absl::Seconds(30);   // of one attempt; of each chunk of a pull
-    uint64_t jitter_seed = 1;                         // for the pauses between attempts
-    CloneIdentity identity = {};                      // session 0: a random one is drawn
-    ps::Arithmetic arithmetic = {};                   // of the gradients; see set_arithmetic
-    // How the server sends the weights. Others than float32 round all but the ExactElements.
-    const GradientCodec* weight_codec = &Float32Codec();
-    // What the clients may be used for; nullopt: nothing leaves this process.
-    std::optional<TransportSecurity> security = {};
-    // If not null, gets a sample of ps task 0's clock from each answer that contains it.
-    ClockOffset* server_clock = nullptr;
-  };
+  using Options = PsSessionOptions;
   using ClientFactory = std::function<std::unique_ptr<PsClient>(const std::string& address)>;
   // Called about once a second, from the thread that waits, with the name of a server that does not
   // answer, or with its name and the reason why it is not ready, or with a text of ReportWait.
