@@ -58,7 +58,7 @@ class Elasticity(AdministratorTest):
 
     def test_async_training_does_not_wait_for_missing_workers(self):
         config = self.write_config(steps=1000000, sync="false")
-        lease = 60  # seconds, in which a slow machine makes the steps below too
+        lease = 20  # seconds, in which a slow machine makes the steps below too
         server = self.start_server(config, "run", f"--lease={lease}s")
         first = self.start_one(0, 2)
         # Training waits neither for a worker that has not joined yet nor for one that has left.
