@@ -5,8 +5,7 @@ import shutil
 import signal
 import struct
 
-from harness import SYNTHETIC, EndToEndTest, main
-from monitoring_client import free_port
+from harness import SYNTHETIC, EndToEndTest, free_port, main
 
 IDX = 'idx_input_reader {{ images_path: "{images}" labels_path: "{labels}" }}'
 DEVICE_FLAGS = {"gpus", "device", "precision", "gpu_memory_limit_mb", "cpu_isa"}

@@ -50,6 +50,7 @@ class Classification(EndToEndTest):
             right += classes[0]["name"] == path.parent.name
         self.assertGreaterEqual(right, 12, "dark and light images are easy to tell apart")
 
+        (self.folder / "photos" / "train").rename(self.folder / "photos" / "moved")
         (one,), _ = self.detect("--top_k=1", "--data_dir=/nonexistent", test / "dark" / "dark0.pgm")
         self.assertEqual(len(one["classes"]), 1)
         self.assertNotIn("name", one["classes"][0])

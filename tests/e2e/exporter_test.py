@@ -227,7 +227,7 @@ class Exporter(EndToEndTest):
         self.assertEqual(sorted(os.listdir(self.out)), ["folder.onnx", "model.onnx"])
         config.write_text(text)
         self.assertEqual(self.export(good, "--step=6")["step"], 6)
-        self.assertEqual(self.export(self.out / "new" / "folder" / "model.onnx")["step"], 6)
+        self.assertEqual(self.export(self.folder / "new" / "folder" / "model.onnx")["step"], 6)
         self.check_onnx(good)
         # A file with the name of the model's side file that the exporter has not written stays.
         contents = good.read_bytes()

@@ -34,14 +34,13 @@ class MultiHost(ClusterTest):
         return self.shards(steps, "straight")
 
     def drain(self, run, tasks, workers):
-        """Ends a job by SIGTERM of its second task. Returns the step of the only checkpoint."""
+        """Ends a job by SIGTERM of its second task. Returns the step of the newest checkpoint."""
         tasks[1].kill(signal.SIGTERM)
         self.await_end(tasks, 143)
         for worker in workers:
             worker.kill(signal.SIGTERM)
         self.await_end(workers, 143)
-        (checkpoint,) = (self.folder / run).glob("ckpt-????????")
-        return int(checkpoint.name[5:])
+        return max(int(checkpoint.name[5:]) for checkpoint in (self.folder / run).glob("ckpt-????????"))
 
     def test_tasks_killed_in_turn(self):
         config = self.write_config(steps=1000000)

@@ -3,7 +3,7 @@ import re
 import signal
 import time
 
-from harness import PATIENCE_S, config_text, main
+from harness import MOMENTUM, PATIENCE_S, config_text, main
 from administrators import AdministratorTest
 
 L2 = "l2_regularizer { weight: 0.00004 }"
@@ -48,7 +48,8 @@ class OtherSettings(AdministratorTest):
         slower = self.write_config("slower.config", steps=2000000, train="save_checkpoints_steps: 50")
         self.expect_new_clones(self.start_again(config=slower), 4)
         regularized = self.folder / "regularized.config"
-        text = config_text(steps=1000000)
+        # The weights stay as they are, so that the loss stays high until the worker shows it.
+        text = config_text(steps=1000000, optimizer=MOMENTUM.replace("0.02", "1e-9"))
         self.assertIn(L2, text)
         regularized.write_text(text.replace(L2, L2.replace("0.00004", "1.0")))
         self.expect_new_clones(self.start_again(config=regularized), 5)
