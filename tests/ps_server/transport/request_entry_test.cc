@@ -1,10 +1,9 @@
 // What the server does with every request before the handler sees it.
-#include <google/protobuf/message.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 
 #include "common/wire/grpc/grpc_ps_client.h"
@@ -36,7 +35,9 @@ class RecordingHandler final : public FakePsHandler {
     return FakePsHandler::PushChunk(header, payload);
   }
   CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override {
-    Record(request);
+    ps::PullRequest sent = request;
+    sent.clear_shared_memory();  // the client sets it
+    Record(sent);
     return FakePsHandler::Pull(request, std::move(done));
   }
 
