@@ -66,8 +66,9 @@ struct VariableStore::Mapping {
     return std::nullopt;
   }
   StateVectors Vectors(int buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    char* const base = buffers[buffer].base;
     const auto vector = [&](int i) {
-      return reinterpret_cast<float*>(buffers[buffer].base + i * header.vector_stride_bytes);
+      return reinterpret_cast<float*>(base + i * header.vector_stride_bytes);
     };
     StateVectors vectors;
     vectors.weights = vector(0);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -177,6 +178,7 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
         shown = now;
         LOG(INFO) << "evaluating step " << step << ": " << done << " of " << total << " examples";
       });
+  const absl::Cleanup forget_progress = [this] { evaluation_->set_progress(nullptr); };
   PP_ASSIGN_OR_RETURN(const EvaluationReport report,
                       evaluation_->Run(variables, updates, *context_.stop));
   LOG(INFO) << absl::StrFormat(

@@ -84,7 +84,7 @@ TEST_F(SlowStepsTest, AnEpochForgetsHowLongStepsTook) {
     Compute(absl::Seconds(30));
     RunStep(step);
   }
-  boot_ids_[0] = 2;
+  boot_ids_[1] = 2;
   held_ = {{7, 4}};
   Pass(absl::Seconds(1));
   EXPECT_EQ(coordinator_->epoch(), 8u);

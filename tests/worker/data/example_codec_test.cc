@@ -168,7 +168,7 @@ TEST_F(ExampleCodecTest, WithALabelMapTextOverridesTheNumber) {
   ASSERT_TRUE(Decode().ok());
   EXPECT_THAT(issues_.left_out,
               ElementsAre("f.record record 7 (a.jpg) object 0: the class \"cow\" is not "
-                          "in the label map"));
+                          "in the label map map"));
   ASSERT_EQ(example_.boxes.size(), 1u);
   EXPECT_EQ(example_.boxes[0].label, 0);
   // Without text, the number decides.

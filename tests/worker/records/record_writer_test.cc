@@ -223,7 +223,7 @@ TEST_F(RecordWriterTest, LeavesNoFilesWithoutAGoodImage) {
   EXPECT_THAT(Names(), IsEmpty());
 }
 
-TEST_F(RecordWriterTest, LeavesNoFilesWhenStoppedOrWithoutAFolder) {
+TEST_F(RecordWriterTest, LeavesNoFilesWhenStoppedOrWithAFileInPlaceOfTheFolder) {
   folder_.Write("set-00000-of-00002", "old");
   std::atomic<bool> stop = false;
   options_.progress.stop = &stop;
@@ -232,8 +232,10 @@ TEST_F(RecordWriterTest, LeavesNoFilesWhenStoppedOrWithoutAFolder) {
   EXPECT_THAT(Names(), ElementsAre("set-00000-of-00002"));
   EXPECT_EQ(*ReadWholeFile(files_, folder_.path() + "/set-00000-of-00002"), "old");
   std::filesystem::remove_all(folder_.path());
+  ASSERT_TRUE(WriteFileAtomically(files_, folder_.path(), "a file").ok());
   stop = false;
-  EXPECT_EQ(Write(FakeSet(3), 2).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(Write(FakeSet(3), 2).ok());
+  EXPECT_EQ(*ReadWholeFile(files_, folder_.path()), "a file");
 }
 
 TEST_F(RecordWriterTest, CheckNamesBadRecordsInOrder) {
