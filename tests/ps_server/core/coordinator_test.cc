@@ -77,23 +77,6 @@ TEST_F(SlowStepsTest, AStepOfTheUsualLengthWaitsForNobody) {
   EXPECT_EQ(Late(), "0,1,2 3.5") << "twice the usual time has passed";
 }
 
-TEST_F(SlowStepsTest, AnEpochForgetsHowLongStepsTook) {
-  StartWithClones();
-  RunStep(1);
-  for (uint64_t step = 2; step <= 4; ++step) {
-    Compute(absl::Seconds(30));
-    RunStep(step);
-  }
-  boot_ids_[1] = 2;
-  held_ = {{7, 4}};
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(coordinator_->epoch(), 8u);
-  for (uint32_t worker = 0; worker < 3; ++worker) EXPECT_TRUE(Register(worker).ok());
-  RunStep(5);
-  Compute(absl::Seconds(3.5));
-  EXPECT_EQ(Late(), "0,1,2 3.5") << "no step of this epoch says how long a step takes";
-}
-
 TEST_F(SlowStepsTest, AStepWaitsForAStragglerTwoSecondsAfterAnotherCloneHasCommitted) {
   StartWithClones();
   RunStep(1);

@@ -136,8 +136,8 @@ TEST(JpegCodecTest, APartOfADamagedImageHasThePixelsOfTheWhole) {
     for (const std::string& file : files) {
       Image image;
       ASSERT_TRUE(DecodeJpeg(file, "whole", &image).ok());
-      // The refinement scans of a progressive file can read any bits.
-      if (!kind.progressive || file != bad_code) EXPECT_NE(image.damage, "");
+      // Where libjpeg-turbo decodes fast, an invalid code counts as zero, without a warning.
+      if (file != bad_code) EXPECT_NE(image.damage, "");
       ExpectPartsOfTheWhole(file, kind);
     }
   }
