@@ -1,4 +1,4 @@
-// Which changes of a server's settings its clones have to notice.
+// Tests which changes of a server's settings its clones have to notice.
 #include "ps_server/runtime/job_fingerprint.h"
 
 #include <string>

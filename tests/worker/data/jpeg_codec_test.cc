@@ -136,7 +136,7 @@ TEST(JpegCodecTest, APartOfADamagedImageHasThePixelsOfTheWhole) {
     for (const std::string& file : files) {
       Image image;
       ASSERT_TRUE(DecodeJpeg(file, "whole", &image).ok());
-      // Where libjpeg-turbo decodes fast, an invalid code counts as zero, without a warning.
+      // libjpeg-turbo's fast path takes an invalid code for a zero and gives no warning.
       if (file != bad_code) EXPECT_NE(image.damage, "");
       ExpectPartsOfTheWhole(file, kind);
     }
