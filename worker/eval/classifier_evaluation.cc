@@ -16,12 +16,13 @@ absl::StatusOr<std::unique_ptr<ClassifierEvaluation>> ClassifierEvaluation::Crea
 }
 
 absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Measure(
-    absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop) {
+    absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
+    const ProgressFn& progress) {
   double loss = 0.0;
   int64_t top1 = 0;
   int64_t top5 = 0;
   int64_t examples = 0;
-  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress(),
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress,
                                         [&](const InputBatch&, const StepResult& result) {
                                           loss += result.loss * static_cast<double>(result.samples);
                                           top1 += result.correct_top1;
@@ -36,8 +37,10 @@ absl::StatusOr<ClassificationMetrics> ClassifierEvaluation::Measure(
 
 absl::StatusOr<EvaluationReport> ClassifierEvaluation::Run(absl::Span<const float> variables,
                                                            int64_t num_updates,
-                                                           const std::atomic<bool>& stop) {
-  PP_ASSIGN_OR_RETURN(const ClassificationMetrics metrics, Measure(variables, num_updates, stop));
+                                                           const std::atomic<bool>& stop,
+                                                           const ProgressFn& progress) {
+  PP_ASSIGN_OR_RETURN(const ClassificationMetrics metrics,
+                      Measure(variables, num_updates, stop, progress));
   EvaluationReport report;
   report.scalars = {{"accuracy", metrics.accuracy},
                     {"accuracy_top5", metrics.accuracy_top5},

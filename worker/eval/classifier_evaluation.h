@@ -43,10 +43,12 @@ class ClassifierEvaluation final : public Evaluation {
 
   // Arguments and errors as Run; returns the metrics as numbers.
   absl::StatusOr<ClassificationMetrics> Measure(absl::Span<const float> variables,
-                                                int64_t num_updates, const std::atomic<bool>& stop);
+                                                int64_t num_updates, const std::atomic<bool>& stop,
+                                                const ProgressFn& progress = nullptr);
   // Reports the scalars accuracy, accuracy_top5 and loss.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
-                                       const std::atomic<bool>& stop) override;
+                                       const std::atomic<bool>& stop,
+                                       const ProgressFn& progress) override;
 
  private:
   explicit ClassifierEvaluation(std::unique_ptr<EvaluationRun> run) : run_(std::move(run)) {}

@@ -65,7 +65,8 @@ absl::StatusOr<EvaluationImage> DetectionEvaluation::DrawExample(
 
 absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float> variables,
                                                           int64_t num_updates,
-                                                          const std::atomic<bool>& stop) {
+                                                          const std::atomic<bool>& stop,
+                                                          const ProgressFn& progress) {
   MetricsSet metrics(config_, run_->source().class_names());
   std::unique_ptr<CocoResultsWriter> results;
   if (!config_.export_path().empty()) {
@@ -92,7 +93,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
     losses.Add(result);
     return absl::OkStatus();
   };
-  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress(), use));
+  PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress, use));
   if (results != nullptr) PP_RETURN_IF_ERROR(results->Finish());
 
   metrics.Report(&report);

@@ -45,7 +45,8 @@ class DetectionEvaluation final : public Evaluation {
   // If eval_config.export_path is set, writes all detections to that file in COCO's results format;
   // image_id is the index of the example.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
-                                       const std::atomic<bool>& stop) override;
+                                       const std::atomic<bool>& stop,
+                                       const ProgressFn& progress) override;
 
  private:
   DetectionEvaluation(const config::EvalConfig& config, std::unique_ptr<EvaluationRun> run,

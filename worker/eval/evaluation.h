@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,9 +43,8 @@ class Evaluation {
  public:
   virtual ~Evaluation() = default;
 
-  // Called by Run, on its thread, after each batch: `done` of `total` examples are evaluated.
+  // Called after each batch: `done` of `total` examples are evaluated.
   using ProgressFn = std::function<void(int64_t done, int64_t total)>;
-  void set_progress(ProgressFn progress) { progress_ = std::move(progress); }
 
   // The layout of the variables that Run takes.
   virtual const VariableLayout& layout() const = 0;
@@ -59,16 +57,10 @@ class Evaluation {
   // Evaluates the variables, layout().total_elements() floats, whose moving statistics have been
   // updated `num_updates` times. Blocks until all examples are evaluated. CANCELLED: `stop` became
   // true; it is read before each batch. Other errors are those of the data set, of the device or of
-  // writing an export.
+  // writing an export. `progress` may be empty; it is called on the calling thread.
   virtual absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables,
-                                               int64_t num_updates,
-                                               const std::atomic<bool>& stop) = 0;
-
- protected:
-  const ProgressFn& progress() const { return progress_; }
-
- private:
-  ProgressFn progress_;
+                                               int64_t num_updates, const std::atomic<bool>& stop,
+                                               const ProgressFn& progress) = 0;
 };
 
 // Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks

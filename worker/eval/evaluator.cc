@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -171,16 +170,15 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
         manifest.step, updates, 100.0 * share);
   }
   const absl::Duration start = context_.clock->Now();
-  evaluation_->set_progress(
-      [this, step = manifest.step, shown = start](int64_t done, int64_t total) mutable {
-        const absl::Duration now = context_.clock->Now();
-        if (done == total || now - shown < kProgressPeriod) return;
-        shown = now;
-        LOG(INFO) << "evaluating step " << step << ": " << done << " of " << total << " examples";
-      });
-  const absl::Cleanup forget_progress = [this] { evaluation_->set_progress(nullptr); };
+  const auto show_progress = [this, step = manifest.step, shown = start](int64_t done,
+                                                                         int64_t total) mutable {
+    const absl::Duration now = context_.clock->Now();
+    if (done == total || now - shown < kProgressPeriod) return;
+    shown = now;
+    LOG(INFO) << "evaluating step " << step << ": " << done << " of " << total << " examples";
+  };
   PP_ASSIGN_OR_RETURN(const EvaluationReport report,
-                      evaluation_->Run(variables, updates, *context_.stop));
+                      evaluation_->Run(variables, updates, *context_.stop, show_progress));
   LOG(INFO) << absl::StrFormat(
       "step %d: %s over %d examples in %s", manifest.step, Headline(report), report.examples,
       absl::FormatDuration(absl::Trunc(context_.clock->Now() - start, absl::Milliseconds(100))));

@@ -56,7 +56,7 @@ class DetectionEvaluationTest : public testing::Test {
   absl::StatusOr<EvaluationReport> Evaluate(const config::TrainEvalPipelineConfig& config) {
     auto evaluation = MakeEvaluation(config, "", {}, &files_, stop_);
     if (!evaluation.ok()) return evaluation.status();
-    return (*evaluation)->Run(RandomWeights((*evaluation)->layout()), 10, stop_);
+    return (*evaluation)->Run(RandomWeights((*evaluation)->layout()), 10, stop_, nullptr);
   }
 
   MemoryFileSystem files_;
@@ -223,7 +223,7 @@ TEST_F(DetectionEvaluationTest, SaysThatTheModelHasDiverged) {
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   std::vector<float> weights = RandomWeights((*evaluation)->layout());
   std::fill(weights.begin(), weights.end(), std::nanf(""));
-  const auto report = (*evaluation)->Run(weights, 10, stop_);
+  const auto report = (*evaluation)->Run(weights, 10, stop_, nullptr);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(report->explanation,
               HasSubstr("the model has diverged: on 10 of 10 images the outputs of the network"));

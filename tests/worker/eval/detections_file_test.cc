@@ -91,7 +91,7 @@ TEST_F(DetectionsFileTest, AgreesWithTheEvaluationThatExportedTheFile) {
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
   std::vector<float> weights((*evaluation)->layout().total_elements());
   InitializeVariables((*evaluation)->layout(), 5, absl::MakeSpan(weights));
-  const auto expected = (*evaluation)->Run(weights, 10, stop_);
+  const auto expected = (*evaluation)->Run(weights, 10, stop_, nullptr);
   ASSERT_TRUE(expected.ok()) << expected.status();
   const auto report = Measure();
   ASSERT_TRUE(report.ok()) << report.status();

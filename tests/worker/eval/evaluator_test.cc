@@ -96,11 +96,11 @@ class FakeEvaluation final : public Evaluation {
       : layout_(std::move(layout)), measure_(std::move(measure)) {}
   const VariableLayout& layout() const override { return layout_; }
   double UnsettledShare(int64_t) const override { return 0.0; }
-  absl::StatusOr<EvaluationReport> Run(absl::Span<const float>, int64_t,
-                                       const std::atomic<bool>&) override {
+  absl::StatusOr<EvaluationReport> Run(absl::Span<const float>, int64_t, const std::atomic<bool>&,
+                                       const ProgressFn& progress) override {
     EvaluationReport report;
     report.scalars = {{"accuracy", measure_(runs_++)}};
-    if (on_run) on_run(progress());
+    if (on_run) on_run(progress);
     return report;
   }
 
