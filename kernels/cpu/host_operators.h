@@ -1,7 +1,6 @@
 // The operators that the fast and the reference operators of the CPU share: losses, gathers,
-// images, conversions and bookkeeping. Gathers, images and the loss of detectors run on all threads
-// of the fast operators; the others run on the calling thread, since their share of a step is
-// negligible.
+// images, conversions and bookkeeping. Losses, gathers and images run on all threads of the fast
+// operators; the others run on the calling thread, since their share of a step is negligible.
 #ifndef PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 
@@ -25,23 +24,18 @@ class HostOperators : public Operators<T> {
 
   void SoftmaxCrossEntropy(int64_t samples, int64_t classes, const T* logits, const int32_t* labels,
                            double smoothing, T* dlogits, ClassificationResult* result) override {
-    *result = SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits);
+    *result =
+        SoftmaxCrossEntropyOnCpu(samples, classes, logits, labels, smoothing, dlogits, Loop());
   }
 
   // No workspace: the loss allocates its memory itself, since what it needs differs by image.
   int64_t SsdLossWorkspace(int64_t, int64_t) const override { return 0; }
   void SsdLoss(const SsdLossArguments<T>& arguments, SsdLossResult* result,
                const Workspace&) override {
-    *result = SsdLossOnCpu<T>(
-        arguments,
-        [this](int64_t count, absl::FunctionRef<void(int64_t)> body) { ParallelFor(count, body); });
+    *result = SsdLossOnCpu<T>(arguments, Loop());
   }
 
-  void Run(const Gather<T>& gather) override {
-    RunOnHost<T>(gather, [this](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-      ParallelFor(count, body);
-    });
-  }
+  void Run(const Gather<T>& gather) override { RunOnHost<T>(gather, Loop()); }
 
   void ConvertFromFloat(int64_t size, const float* from, T* to) override {
     for (int64_t i = 0; i < size; ++i) gather::Narrow(gather::WideOf<T>(from[i]), to + i);
@@ -94,6 +88,11 @@ class HostOperators : public Operators<T> {
   virtual void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) = 0;
 
  private:
+  auto Loop() {
+    return
+        [this](int64_t count, absl::FunctionRef<void(int64_t)> body) { ParallelFor(count, body); };
+  }
+
   template <int kChannels>
   static void SampleOne(const ImageInput& input, int64_t sample, const void* block, T* images) {
     const PackedImage& image = static_cast<const PackedImage*>(block)[sample];

@@ -41,8 +41,7 @@ class SsdLossComputation {
     CHECK_EQ(static_cast<int64_t>(places_.size()), arguments.num_anchors);
   }
 
-  SsdLossResult Run(
-      absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> parallel_for) {
+  SsdLossResult Run(ParallelLoop parallel_for) {
     const int64_t samples = static_cast<int64_t>(images_.size());
     parallel_for(samples, [this](int64_t s) { ComputeImage(s); });
     SsdLossResult result;
@@ -191,20 +190,12 @@ class SsdLossComputation {
 }  // namespace
 
 template <typename T>
-SsdLossResult SsdLossOnCpu(
-    const SsdLossArguments<T>& arguments,
-    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> parallel_for) {
+SsdLossResult SsdLossOnCpu(const SsdLossArguments<T>& arguments, ParallelLoop parallel_for) {
   return SsdLossComputation<T>(arguments).Run(parallel_for);
 }
 
-template SsdLossResult SsdLossOnCpu<float>(
-    const SsdLossArguments<float>&,
-    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
-template SsdLossResult SsdLossOnCpu<Bfloat16>(
-    const SsdLossArguments<Bfloat16>&,
-    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
-template SsdLossResult SsdLossOnCpu<double>(
-    const SsdLossArguments<double>&,
-    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
+template SsdLossResult SsdLossOnCpu<float>(const SsdLossArguments<float>&, ParallelLoop);
+template SsdLossResult SsdLossOnCpu<Bfloat16>(const SsdLossArguments<Bfloat16>&, ParallelLoop);
+template SsdLossResult SsdLossOnCpu<double>(const SsdLossArguments<double>&, ParallelLoop);
 
 }  // namespace pushpull

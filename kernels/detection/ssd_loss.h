@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 
 #include "common/model/detection_spec.h"
 #include "kernels/detection/bounding_box.h"
 #include "kernels/detection/target_assigner.h"
+#include "kernels/parallel_loop.h"
 
 namespace pushpull {
 
@@ -62,14 +62,9 @@ struct SsdLossResult {
 //                         sum of box_weight * LocalizationLoss (box_weight^2 for kL2)
 // where the sums run over the anchors that mining keeps, or all anchors without a miner. No
 // gradient flows through matching or mining. The images are added in order, in double, so the
-// result does not depend on the threads. T is float, double or
-// Bfloat16.
-//
-// parallel_for(count, body) runs body(0) ... body(count - 1) in any order, on any threads.
+// result does not depend on the threads. T is float, double or Bfloat16.
 template <typename T>
-SsdLossResult SsdLossOnCpu(
-    const SsdLossArguments<T>& arguments,
-    absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)> parallel_for);
+SsdLossResult SsdLossOnCpu(const SsdLossArguments<T>& arguments, ParallelLoop parallel_for);
 
 }  // namespace pushpull
 

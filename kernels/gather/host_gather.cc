@@ -180,9 +180,7 @@ void RunUnit(const gather::MaxPoolBackward<T>& formula, int64_t n) {
 }  // namespace
 
 template <typename T>
-void RunOnHost(
-    const Gather<T>& gather,
-    absl::FunctionRef<void(int64_t count, absl::FunctionRef<void(int64_t)> body)> parallel_for) {
+void RunOnHost(const Gather<T>& gather, ParallelLoop parallel_for) {
   std::visit(
       [&](const auto& formula) {
         const int64_t units = Units(formula);
@@ -196,11 +194,8 @@ void RunOnHost(
       gather);
 }
 
-template void RunOnHost<float>(const Gather<float>&,
-                               absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
-template void RunOnHost<Bfloat16>(
-    const Gather<Bfloat16>&, absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
-template void RunOnHost<double>(const Gather<double>&,
-                                absl::FunctionRef<void(int64_t, absl::FunctionRef<void(int64_t)>)>);
+template void RunOnHost<float>(const Gather<float>&, ParallelLoop);
+template void RunOnHost<Bfloat16>(const Gather<Bfloat16>&, ParallelLoop);
+template void RunOnHost<double>(const Gather<double>&, ParallelLoop);
 
 }  // namespace pushpull

@@ -4,18 +4,14 @@
 
 #include <cstdint>
 
-#include "absl/functional/function_ref.h"
-
 #include "kernels/gather/gather.h"
+#include "kernels/parallel_loop.h"
 
 namespace pushpull {
 
-// Computes all elements. parallel_for(count, body) runs body(0) ... body(count - 1), on any
-// threads, and returns when all are done. T is float, double or Bfloat16.
+// Computes all elements. T is float, double or Bfloat16.
 template <typename T>
-void RunOnHost(
-    const Gather<T>& gather,
-    absl::FunctionRef<void(int64_t count, absl::FunctionRef<void(int64_t)> body)> parallel_for);
+void RunOnHost(const Gather<T>& gather, ParallelLoop parallel_for);
 
 }  // namespace pushpull
 

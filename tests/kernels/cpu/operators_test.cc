@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,11 @@
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/cpu/reference_operators.h"
+#include "kernels/softmax_cross_entropy.h"
 #include "tests/kernels/cpu/guarded.h"
 #include "tests/testkit/kernels/compare.h"
 #include "tests/testkit/kernels/random_images.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull {
 namespace {
@@ -272,6 +275,24 @@ TEST_P(OperatorsTest, SoftmaxHandlesLogitsOfMinusInfinity) {
   EXPECT_EQ(result.loss, kInfinity);
   operators_->SoftmaxCrossEntropy(1, 3, logits.data(), first.data(), 0.1, nullptr, &result);
   EXPECT_EQ(result.loss, kInfinity);
+}
+
+// The losses of the samples are added in their order, whatever the order of the loop.
+TEST(SoftmaxCrossEntropy, DoesNotDependOnTheLoop) {
+  constexpr int64_t kSamples = 7, kClasses = 5;
+  CounterRandom random(1, 1);
+  std::vector<float> logits(kSamples * kClasses);
+  for (float& logit : logits) logit = static_cast<float>(10 * random.NextNormal());
+  const std::vector<int32_t> labels{0, 1, 2, 3, 4, 0, 1};
+  const auto run = [&](ParallelLoop loop) {
+    std::vector<float> dlogits(logits.size());
+    const ClassificationResult result = SoftmaxCrossEntropyOnCpu(
+        kSamples, kClasses, logits.data(), labels.data(), 0.1, dlogits.data(), loop);
+    return std::make_tuple(result.loss, result.top1, result.top5, dlogits);
+  };
+  EXPECT_EQ(run(SerialLoop), run([](int64_t count, absl::FunctionRef<void(int64_t)> body) {
+              for (int64_t i = count - 1; i >= 0; --i) body(i);
+            }));
 }
 
 TEST_P(OperatorsTest, RefusesALabelThatIsNotAClass) {

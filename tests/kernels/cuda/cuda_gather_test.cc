@@ -5,6 +5,7 @@
 #include "kernels/gather/host_gather.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/testkit/kernels/gather_cases.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -29,10 +30,7 @@ TYPED_TEST(CudaGatherTest, MatchesTheHost) {
 
     const std::vector<double> host_a = ToDoubles(a), host_b = ToDoubles(b);
     std::vector<double> expected = ToDoubles(start);
-    RunOnHost<double>(exact[i].make({host_a.data(), host_b.data(), expected.data()}),
-                      [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-                        for (int64_t task = 0; task < count; ++task) body(task);
-                      });
+    RunOnHost<double>(exact[i].make({host_a.data(), host_b.data(), expected.data()}), SerialLoop);
     const double rounding = std::is_same_v<T, float> ? 1e-6 : 1.0 / 256;
     for (size_t k = 0; k < expected.size(); ++k) {
       // Sums of up to nine numbers of about 4.

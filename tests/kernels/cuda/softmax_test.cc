@@ -6,6 +6,7 @@
 #include "kernels/softmax_cross_entropy.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -54,7 +55,7 @@ void CheckAgainstCpu(int64_t classes, const std::vector<double>& values,
   std::vector<double> dlogits(exact.size());
   const ClassificationResult want =
       SoftmaxCrossEntropyOnCpu<double>(static_cast<int64_t>(labels.size()), classes, exact.data(),
-                                       labels.data(), smoothing, dlogits.data());
+                                       labels.data(), smoothing, dlogits.data(), SerialLoop);
   EXPECT_NEAR(got.result.loss, want.loss, 1e-6 * std::max(1.0, std::abs(want.loss)));
   EXPECT_EQ(got.result.top1, want.top1);
   EXPECT_EQ(got.result.top5, want.top5);

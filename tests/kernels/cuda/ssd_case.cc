@@ -5,6 +5,7 @@
 #include "kernels/cuda/losses.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
@@ -141,10 +142,7 @@ SsdOutcome SsdLossByCpu(const SsdCase& the_case) {
   arguments.objects = flat.objects.data();
   arguments.first_object = flat.first.data();
   arguments.heads = heads;
-  outcome.result =
-      SsdLossOnCpu<double>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-        for (int64_t i = 0; i < count; ++i) body(i);
-      });
+  outcome.result = SsdLossOnCpu<double>(arguments, SerialLoop);
   return outcome;
 }
 

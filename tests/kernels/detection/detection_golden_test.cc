@@ -11,6 +11,7 @@
 #include "kernels/detection/anchors.h"
 #include "kernels/detection/post_processing.h"
 #include "kernels/detection/ssd_loss.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull {
 namespace {
@@ -29,10 +30,6 @@ double Dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0.0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
-}
-
-void RunSerially(int64_t count, absl::FunctionRef<void(int64_t)> body) {
-  for (int64_t i = 0; i < count; ++i) body(i);
 }
 
 DetectionSpec MakeSpec() {
@@ -162,7 +159,7 @@ class DetectionGoldenTest : public testing::Test {
     arguments.first_object = first_object_.data();
     arguments.heads = heads;
     arguments.wants_gradient = true;
-    const SsdLossResult result = SsdLossOnCpu<T>(arguments, RunSerially);
+    const SsdLossResult result = SsdLossOnCpu<T>(arguments, SerialLoop);
 
     int64_t mined = 0;
     for (const int64_t count : golden["mined"]) mined += count;
@@ -182,7 +179,7 @@ class DetectionGoldenTest : public testing::Test {
       near(Dot(got_scores, Noise(scores_size, 3 + k, 1.0)), golden["dscores"][k]);
     }
     arguments.wants_gradient = false;
-    const SsdLossResult loss_only = SsdLossOnCpu<T>(arguments, RunSerially);
+    const SsdLossResult loss_only = SsdLossOnCpu<T>(arguments, SerialLoop);
     EXPECT_EQ(loss_only.classification_loss, result.classification_loss);
   }
 

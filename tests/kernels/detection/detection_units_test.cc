@@ -21,6 +21,7 @@
 #include "kernels/detection/post_processing.h"
 #include "kernels/detection/sigmoid_losses.h"
 #include "kernels/detection/ssd_loss.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull {
 namespace {
@@ -388,9 +389,7 @@ SsdLossResult LossOfImage(const DetectionSpec& spec, const std::vector<LabeledBo
   const SsdHeadTensors<float> head{arguments.num_anchors, codes.data(), scores.data(), nullptr,
                                    nullptr};
   arguments.heads = {&head, 1};
-  return SsdLossOnCpu<float>(arguments, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-    for (int64_t i = 0; i < count; ++i) body(i);
-  });
+  return SsdLossOnCpu<float>(arguments, SerialLoop);
 }
 
 TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {

@@ -13,6 +13,7 @@
 #include "common/base/random.h"
 #include "kernels/gather/host_gather.h"
 #include "tests/testkit/kernels/gather_cases.h"
+#include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull {
 namespace {
@@ -23,9 +24,7 @@ constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 
 template <typename T>
 void RunSerially(const Gather<T>& gather) {
-  RunOnHost<T>(gather, [](int64_t count, absl::FunctionRef<void(int64_t)> body) {
-    for (int64_t i = 0; i < count; ++i) body(i);
-  });
+  RunOnHost<T>(gather, SerialLoop);
 }
 
 std::vector<double> RandomValues(int64_t count, uint64_t seed) {
