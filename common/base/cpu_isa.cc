@@ -50,12 +50,20 @@ bool HasAvx512() {
 
 #endif
 
+// Returns isa.
+CpuIsa Announce(CpuIsa isa) {
+  chosen_cpu_isa_is_avx512_bf16.store(isa == CpuIsa::kAvx512Bf16);
+  return isa;
+}
+
 std::atomic<CpuIsa>& Chosen() {
-  static std::atomic<CpuIsa> chosen(AvailableCpuIsas().back());
+  static std::atomic<CpuIsa> chosen(Announce(AvailableCpuIsas().back()));
   return chosen;
 }
 
 }  // namespace
+
+std::atomic<bool> chosen_cpu_isa_is_avx512_bf16{false};
 
 absl::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {
@@ -107,7 +115,7 @@ CpuIsa ChosenCpuIsa() { return Chosen().load(std::memory_order_relaxed); }
 
 void UseCpuIsa(CpuIsa isa) {
   CHECK(absl::c_linear_search(AvailableCpuIsas(), isa)) << CpuIsaName(isa);
-  Chosen().store(isa);
+  Chosen().store(Announce(isa));
 }
 
 }  // namespace pushpull

@@ -2,6 +2,7 @@
 #ifndef PUSHPULL_COMMON_BASE_CPU_ISA_H_
 #define PUSHPULL_COMMON_BASE_CPU_ISA_H_
 
+#include <atomic>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,8 +10,8 @@
 
 namespace pushpull {
 
-// kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs (AVX512-BF16). Kernels for other
-// number types are those of kAvx512.
+// kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs and rounding to bfloat16
+// (AVX512-BF16). Kernels for other number types are those of kAvx512.
 enum class CpuIsa { kSse4, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 
 // Returns "sse4", "avx2", "avx512", "avx512_bf16" or "neon".
@@ -35,6 +36,10 @@ absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name);
 CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);
+
+// Whether ChosenCpuIsa() is kAvx512Bf16, as a variable that the inner loops of kernels can afford
+// to read. It is right once ChosenCpuIsa() or UseCpuIsa() has been called.
+extern std::atomic<bool> chosen_cpu_isa_is_avx512_bf16;
 
 // Whether the compiler was allowed to use AVX2 everywhere (cmake -DPUSHPULL_MARCH). A constant that
 // needs no initialiser at run time.

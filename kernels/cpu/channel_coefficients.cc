@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/panels.h"
 
 namespace pushpull {
@@ -20,7 +21,7 @@ double InverseDeviation(const BatchNorm<float>& norm, int64_t c) {
 template <typename F>
 void ForEachGroup(int64_t channels, ThreadPool* pool, F f) {
   const int64_t groups = (channels + kGroup - 1) / kGroup;
-  pool->ParallelFor(groups, [&](int64_t g) {
+  KernelLoop(pool, groups, [&](int64_t g) {
     const int64_t begin = g * kGroup;
     f(begin, std::min(kGroup, channels - begin));
   });

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_source.h"
@@ -139,8 +140,8 @@ class ConvolutionWeightGradient {
       direct_->RunBySlices(x_rows, dy_rows, dweights, pool);
     } else {
       direct_->Pack(x_rows, dy_rows, pool);
-      pool->ParallelFor(direct_->panel_tasks(),
-                        [&](int64_t task) { direct_->PanelTask(task, dweights); });
+      KernelLoop(pool, direct_->panel_tasks(),
+                 [&](int64_t task) { direct_->PanelTask(task, dweights); });
     }
   }
 
@@ -208,7 +209,7 @@ void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
   }
   weight_gradient.Pack(rows, dy, pool);
   const int64_t input_tasks = wants_input ? product.panel_tasks() : 0;
-  pool->ParallelFor(input_tasks + weight_gradient.panel_tasks(), [&](int64_t task, int thread) {
+  KernelLoop(pool, input_tasks + weight_gradient.panel_tasks(), [&](int64_t task, int thread) {
     if (task < input_tasks) {
       product.MultiplyPanelTask(weight_gradient.packed_dy(), task, thread, weights, finisher);
     } else {

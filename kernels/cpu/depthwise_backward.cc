@@ -7,6 +7,7 @@
 #include "kernels/cpu/depthwise_plan.h"
 #include "kernels/cpu/depthwise_tiling.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/tile_finisher.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -211,7 +212,7 @@ void RunTasks(const ConvolutionShape& shape, const DepthwiseBackwardPlan& plan, 
               const BackwardFinisher<T>* finisher, ThreadPool* pool) {
   WithValueLoad(x, plan.coefficients, [&](const auto& value) HWY_ATTR {
     WithGradientLoad(dy, plan.gradient_coefficients, [&](const auto& gradient) HWY_ATTR {
-      pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
+      KernelLoop(pool, plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
         RunTask(shape, plan, value, gradient, weights, finisher, task, thread);
       });
     });

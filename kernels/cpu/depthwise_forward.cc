@@ -6,6 +6,7 @@
 #include "kernels/cpu/depthwise_convolution.h"
 #include "kernels/cpu/depthwise_plan.h"
 #include "kernels/cpu/depthwise_tiling.h"
+#include "kernels/cpu/kernel_loop.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/depthwise_forward.cc"
@@ -174,7 +175,7 @@ template <typename T>
 void RunTasks(const ConvolutionShape& shape, const DepthwiseForwardPlan& plan, const Lazy<T>& x,
               const float* weights, T* y, ThreadPool* pool) {
   WithValueLoad(x, plan.coefficients, [&](const auto& load) HWY_ATTR {
-    pool->ParallelFor(plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
+    KernelLoop(pool, plan.tiling.tasks(), [&](int64_t task, int thread) HWY_ATTR {
       RunTask(shape, plan, load, weights, y, task, thread);
     });
   });

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/base/cpu_isa.h"
+#include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/tile_finisher.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,7 +30,7 @@ constexpr int64_t kTaskFloats = 32 << 10;
 template <typename Load, typename T>
 void StoreRows(const Shape& shape, const Load& load, T* out, ThreadPool* pool) {
   const int64_t per_task = std::max<int64_t>(8, kTaskFloats / shape.c);
-  pool->ParallelFor((shape.rows() + per_task - 1) / per_task, [&](int64_t task) HWY_ATTR {
+  KernelLoop(pool, (shape.rows() + per_task - 1) / per_task, [&](int64_t task) HWY_ATTR {
     const int64_t end = std::min(shape.rows(), (task + 1) * per_task);
     constexpr int64_t kGroup = 8;
     for (int64_t r0 = task * per_task; r0 < end; r0 += kGroup) {
@@ -49,7 +50,7 @@ void StoreRows(const Shape& shape, const Load& load, T* out, ThreadPool* pool) {
 template <typename F>
 void ForEachPiece(int64_t count, int64_t floats, ThreadPool* pool, F f) {
   const int64_t per_task = std::max<int64_t>(1, kTaskFloats / floats);
-  pool->ParallelFor((count + per_task - 1) / per_task, [&](int64_t task, int thread) {
+  KernelLoop(pool, (count + per_task - 1) / per_task, [&](int64_t task, int thread) {
     const int64_t end = std::min(count, (task + 1) * per_task);
     for (int64_t i = task * per_task; i < end; ++i) f(i, thread);
   });

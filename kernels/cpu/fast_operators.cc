@@ -14,6 +14,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/host_operators.h"
+#include "kernels/cpu/kernel_loop.h"
 #include "kernels/gather/numbers.h"
 #include "kernels/scalar_math.h"
 
@@ -92,7 +93,7 @@ class FastOperators : public HostOperators<TensorOf<P>> {
     const uint64_t salted = *seed ^ salt;
     const float scale = static_cast<float>(1.0 / (1.0 - rate));
     constexpr int64_t kPart = 8192;
-    pool_->ParallelFor((size + kPart - 1) / kPart, [&](int64_t part) {
+    KernelLoop(pool_, (size + kPart - 1) / kPart, [&](int64_t part) {
       const int64_t end = std::min(size, (part + 1) * kPart);
       for (int64_t i = part * kPart; i < end; ++i) {
         gather::Narrow(HashIndex(salted, i) < threshold ? 0.0f : ToFloat(x[i]) * scale, y + i);
@@ -102,7 +103,7 @@ class FastOperators : public HostOperators<TensorOf<P>> {
 
  protected:
   void ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> body) override {
-    pool_->ParallelFor(count, body);
+    KernelLoop(pool_, count, body);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernel_loop.h"
 
 namespace pushpull {
 
@@ -72,26 +73,26 @@ template <typename P>
 void Product<P>::Run(const RowSource<P>& a, const WeightOperand& b, const TileFinisher& finisher,
                      P* scratch, ThreadPool* pool) const {
   if (cut_ == Cut::kByPanels) {
-    pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
+    KernelLoop(pool, (rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
       const int64_t first = i * kPackRows;
       a.Pack(inner_.all(), first, std::min(kPackRows, rows_ - first), scratch, EvenRows<P>(rows_),
              first);
     });
-    pool->ParallelFor(panel_tasks(), [&](int64_t task, int thread) {
+    KernelLoop(pool, panel_tasks(), [&](int64_t task, int thread) {
       MultiplyPanelTask(scratch, task, thread, b, finisher);
     });
     return;
   }
   PackWeights(b, pool);
   if (cut_ == Cut::kBySlices) {
-    pool->ParallelFor(blocks(), [&](int64_t block, int thread) {
+    KernelLoop(pool, blocks(), [&](int64_t block, int thread) {
       P* slice = scratch + thread * block_rows_ * kMaxSliceChannels;
       MultiplySlices(a, block, thread, finisher, slice);
     });
     return;
   }
   const int64_t per_task = (blocks() + kMaxTasks - 1) / kMaxTasks;
-  pool->ParallelFor((blocks() + per_task - 1) / per_task, [&](int64_t task, int thread) {
+  KernelLoop(pool, (blocks() + per_task - 1) / per_task, [&](int64_t task, int thread) {
     P* packed = scratch + thread * block_rows_ * inner_.padded();
     const int64_t end = std::min(blocks(), (task + 1) * per_task);
     for (int64_t block = task * per_task; block < end; ++block) {
@@ -110,7 +111,7 @@ void Product<P>::PackWeights(const WeightOperand& b, ThreadPool* pool) const {
   if (b_rows_ * outer_.padded() <= 4096) {
     for (int64_t p = 0; p < outer_.count(); ++p) pack(p);
   } else {
-    pool->ParallelFor(outer_.count(), pack);
+    KernelLoop(pool, outer_.count(), pack);
   }
 }
 

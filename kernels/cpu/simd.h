@@ -1,8 +1,7 @@
-// Vectors of 16 floats with AVX-512, of 8 with AVX2, of 4 with SSE4 and NEON: what the fast kernels
-// share. Pure functions and plain values. A kernel that uses them is compiled once per instruction
-// set (docs/decisions/0028-instruction-sets-at-run-time.md): it includes this header after
-// Highway's foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once
-// for each.
+// How the fast kernels read and write vectors of channels (vectors.h), and what else they share.
+// Pure functions and plain values. A kernel that uses them is compiled once per instruction set
+// (docs/decisions/0028-instruction-sets-at-run-time.md): it includes this header after Highway's
+// foreach_target.h, and has its code in HWY_NAMESPACE. The guard lets the header in once for each.
 #if defined(PUSHPULL_KERNELS_CPU_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PUSHPULL_KERNELS_CPU_SIMD_H_
 #undef PUSHPULL_KERNELS_CPU_SIMD_H_
@@ -13,69 +12,18 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/vectors.h"
 #include "kernels/operators.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Tag = hn::CappedTag<float, 16>;
-using Vector = hn::Vec<Tag>;
-// The floats of a Vector.
-constexpr int64_t kVectorLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
-
-HWY_INLINE Vector Zero() { return hn::Zero(Tag()); }
-HWY_INLINE Vector LoadWhole(const float* p) { return hn::LoadU(Tag(), p); }
-
-// Bfloat16 in memory is read to floats, and floats are written as the upper halves of their bits.
-using Bits = hn::RebindToUnsigned<Tag>;
-using HalfBits = hn::Rebind<uint16_t, Tag>;
-
-HWY_INLINE Vector Widen(hn::Vec<HalfBits> halves) {
-  return hn::BitCast(Tag(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), halves)));
-}
-HWY_INLINE hn::Vec<HalfBits> UpperHalves(Vector v) {
-  const hn::RebindToSigned<Tag> integers;
-  const auto upper = hn::BitCast(integers, hn::ShiftRight<16>(hn::BitCast(Bits(), v)));
-  return hn::DemoteTo(HalfBits(), upper);
-}
-HWY_INLINE const uint16_t* BitsOf(const Bfloat16* p) {
-  return reinterpret_cast<const uint16_t*>(p);
-}
-HWY_INLINE uint16_t* BitsOf(Bfloat16* p) { return reinterpret_cast<uint16_t*>(p); }
-HWY_INLINE Vector LoadWhole(const Bfloat16* p) { return Widen(hn::LoadU(HalfBits(), BitsOf(p))); }
-
-// Returns v rounded to a T, as ToBfloat16 does it. A float is a float already.
-template <typename T>
-HWY_INLINE Vector Rounded(Vector v) {
-  if constexpr (std::is_same_v<T, float>) {
-    return v;
-  } else {
-    const auto bits = hn::BitCast(Bits(), v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
-    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
-    const auto quiet = hn::Or(bits, hn::Set(Bits(), 0x400000));
-    const Vector rounded =
-        hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Tag(), quiet), hn::BitCast(Tag(), nearest));
-    return hn::And(rounded, hn::BitCast(Tag(), hn::Set(Bits(), 0xffff0000)));
-  }
-}
-
-// Rounds two vectors and returns their lanes in pairs: `first` in the lower halves of the 32 bits,
-// `second` in the upper halves. These are not values of floats, but the bits of two numbers each.
-HWY_INLINE Vector Pair(Vector first, Vector second) {
-  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), Rounded<Bfloat16>(first)));
-  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), Rounded<Bfloat16>(second))));
-}
 
 // Accesses to a whole vector in memory, or to its first lanes if the channels end inside it. The
 // other lanes are read as zeros and not written. Kernels are templates over these two types, so
@@ -91,11 +39,11 @@ struct FullLanes {
   HWY_INLINE Vector Load(const T* p) const {
     return LoadWhole(p);
   }
-  template <typename T>
-  HWY_INLINE void Store(T* p, Vector v) const {
-    StoreExact(p, Rounded<T>(v));
+  HWY_INLINE void Store(float* p, Vector v) const { hn::StoreU(v, Tag(), p); }
+  HWY_INLINE void Store(Bfloat16* p, Vector v) const {
+    hn::StoreU(RoundedHalves(v), HalfBits(), BitsOf(p));
   }
-  HWY_INLINE void StoreExact(float* p, Vector v) const { hn::StoreU(v, Tag(), p); }
+  HWY_INLINE void StoreExact(float* p, Vector v) const { Store(p, v); }
   HWY_INLINE void StoreExact(Bfloat16* p, Vector v) const {
     hn::StoreU(UpperHalves(v), HalfBits(), BitsOf(p));
   }
@@ -125,9 +73,9 @@ class SomeLanes {
     return LoadFirst(Tag(), p, lanes_);
   }
   HWY_INLINE Vector Load(const Bfloat16* p) const { return Widen(LoadHalves(BitsOf(p), lanes_)); }
-  template <typename T>
-  HWY_INLINE void Store(T* p, Vector v) const {
-    StoreExact(p, Rounded<T>(v));
+  HWY_INLINE void Store(float* p, Vector v) const { StoreExact(p, v); }
+  HWY_INLINE void Store(Bfloat16* p, Vector v) const {
+    StoreHalves(RoundedHalves(v), lanes_, BitsOf(p));
   }
   HWY_INLINE void StoreExact(float* p, Vector v) const {
     if constexpr (kMasksFloats) return hn::BlendedStore(v, mask_, Tag(), p);
@@ -152,7 +100,7 @@ class SomeLanes {
     StorePadded(FloatsOf(p), Rounded<Bfloat16>(v));
   }
   HWY_INLINE void StorePadded(Bfloat16* p, Vector v) const {
-    const auto halves = UpperHalves(Rounded<Bfloat16>(v));
+    const auto halves = RoundedHalves(v);
     if constexpr (kVectorLanes <= kPanelAlignment) return hn::StoreU(halves, HalfBits(), BitsOf(p));
     StoreHalves(halves, PadToPanel(lanes_), BitsOf(p));
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernel_loop.h"
 
 namespace pushpull {
 
@@ -85,7 +86,7 @@ void WeightGradient<P>::RunByBlocks(const RowSource<P>& x, const RowSource<P>& d
                                     ThreadPool* pool, AlsoFn also) const {
   const int64_t blocks = (rows_ + block_rows_ - 1) / block_rows_;
   const int64_t ldc = outer_.padded();
-  pool->ParallelFor(partitions(), [&](int64_t partition, int thread) {
+  KernelLoop(pool, partitions(), [&](int64_t partition, int thread) {
     const int64_t x_offset = thread * block_rows_ * inner_.padded();
     const int64_t dy_offset = thread * block_rows_ * outer_.padded();
     float* sum = partial_ + partition * inner_.channels() * ldc;
@@ -126,7 +127,7 @@ template <typename P>
 void WeightGradient<P>::AddUp(float* dweights, ThreadPool* pool) const {
   const int64_t inner = inner_.channels(), outer = outer_.channels(), ldc = outer_.padded();
   const int64_t rows_per_task = std::max<int64_t>(1, 4096 / ldc);
-  pool->ParallelFor((inner + rows_per_task - 1) / rows_per_task, [&](int64_t task) {
+  KernelLoop(pool, (inner + rows_per_task - 1) / rows_per_task, [&](int64_t task) {
     const int64_t end = std::min(inner, (task + 1) * rows_per_task);
     for (int64_t k = task * rows_per_task; k < end; ++k) {
       AddRows(partial_ + k * ldc, partitions(), inner * ldc, outer, dweights + k * outer);
@@ -137,16 +138,16 @@ void WeightGradient<P>::AddUp(float* dweights, ThreadPool* pool) const {
 template <typename P>
 void WeightGradient<P>::RunBySlices(const RowSource<P>& x, const RowSource<P>& dy, float* dweights,
                                     ThreadPool* pool) const {
-  pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
+  KernelLoop(pool, (rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
     const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
     PackBoth(dy, outer_.all(), first, rows, EvenRows<P>(rows_), first, packed_dy_, paired_dy_);
   });
-  pool->ParallelFor((inner_.count() + kSlicePanels - 1) / kSlicePanels,
-                    [&](int64_t slice, int thread) {
-                      const int64_t begin = slice * kSlicePanels;
-                      const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
-                      SliceTask(x, {begin, end}, thread, dweights);
-                    });
+  KernelLoop(pool, (inner_.count() + kSlicePanels - 1) / kSlicePanels,
+             [&](int64_t slice, int thread) {
+               const int64_t begin = slice * kSlicePanels;
+               const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
+               SliceTask(x, {begin, end}, thread, dweights);
+             });
 }
 
 template <typename P>
@@ -179,7 +180,7 @@ void WeightGradient<P>::SliceTask(const RowSource<P>& x, const PanelRange& range
 template <typename P>
 void WeightGradient<P>::Pack(const RowSource<P>& x, const RowSource<P>& dy,
                              ThreadPool* pool) const {
-  pool->ParallelFor((rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
+  KernelLoop(pool, (rows_ + kPackRows - 1) / kPackRows, [&](int64_t i) {
     const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
     PackBoth(x, inner_.all(), first, rows, EvenRows<P>(rows_), first, packed_x_, paired_x_);
     PackBoth(dy, outer_.all(), first, rows, EvenRows<P>(rows_), first, packed_dy_, paired_dy_);

@@ -54,8 +54,7 @@ void PackColumnPairs(const float* from, int64_t rows, int64_t columns, const Pan
 void RoundToPairs(const float* row, int64_t columns, uint32_t* out) {
   int64_t c = 0;
   for (; c + kVectorLanes <= columns; c += kVectorLanes) {
-    const Vector rounded = Rounded<Bfloat16>(LoadWhole(row + c));
-    hn::StoreU(UpperHalves(rounded), HalfBits(), reinterpret_cast<uint16_t*>(out) + c);
+    hn::StoreU(RoundedHalves(LoadWhole(row + c)), HalfBits(), reinterpret_cast<uint16_t*>(out) + c);
   }
   for (; c < columns; c += 2) {
     const uint32_t second = c + 1 < columns ? ToBfloat16(row[c + 1]).bits : 0;

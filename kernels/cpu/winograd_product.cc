@@ -6,6 +6,7 @@
 
 #include "common/base/cpu_isa.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernel_loop.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/winograd_product.cc"
@@ -169,15 +170,15 @@ template <typename P>
 void WinogradProduct<P>::Run(const TensorOf<P>* source, const WeightOperand& weights,
                              const TileFinisher& finisher, ThreadPool* pool) const {
   const Shape& from = tiling_.source;
-  pool->ParallelFor(from.n * tiling_.rows(), [&](int64_t i) {
+  KernelLoop(pool, from.n * tiling_.rows(), [&](int64_t i) {
     const int64_t image = i / tiling_.rows();
     PUSHPULL_FOR_CHOSEN_ISA(TransformTiles<P>)
     (tiling_, inner_, source + image * from.h * from.w * from.c, i % tiling_.rows(),
      tiling_.all_tiles(), i * tiling_.columns(), transformed_);
   });
   // Neighbouring tasks read the same tiles, which then may stay in the last-level cache.
-  pool->ParallelFor(blocks() * outer_.count(),
-                    [&](int64_t task, int thread) { Task(task, thread, weights, finisher); });
+  KernelLoop(pool, blocks() * outer_.count(),
+             [&](int64_t task, int thread) { Task(task, thread, weights, finisher); });
 }
 
 template <typename P>

@@ -8,6 +8,7 @@
 #include "common/base/cpu_isa.h"
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernel_loop.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/winograd_weight_gradient.cc"
@@ -177,12 +178,12 @@ WinogradWeightGradient<P>::WinogradWeightGradient(const WinogradTiling& tiling, 
 template <typename P>
 void WinogradWeightGradient<P>::Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights,
                                     ThreadPool* pool) const {
-  pool->ParallelFor(outer_.count(), [&](int64_t i) {
+  KernelLoop(pool, outer_.count(), [&](int64_t i) {
     const Panel panel = outer_[i];
     PUSHPULL_FOR_CHOSEN_ISA(TransformGradient<P>)
     (tiling_, dy, panel, rows_ * outer_.padded(), transformed_dy_ + rows_ * panel.start);
   });
-  pool->ParallelFor(slices_, [&](int64_t slice, int thread) {
+  KernelLoop(pool, slices_, [&](int64_t slice, int thread) {
     const int64_t begin = inner_.count() * slice / slices_;
     const int64_t end = inner_.count() * (slice + 1) / slices_;
     SliceTask(x, {begin, end}, copies_.Of(slice, thread), dweights);

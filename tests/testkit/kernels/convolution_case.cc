@@ -80,10 +80,10 @@ class CaseRun {
         operators_(operators),
         memory_(memory),
         weight_count_(dense_ ? shape_.dense_weights() : shape_.depthwise_weights()),
-        raw_(memory, Values<T, Stored>(shape_.in.size(), 1)),
-        skip_(memory, Values<T, Stored>(shape_.in.size(), 2)),
-        weights_(memory, Values<P, float>(weight_count_, 3, 0.3)),
-        bias_(memory, Values<P, float>(shape_.out_channels, 4)),
+        raw_(memory, Values<T, Stored>(shape_.in.size(), 1, test.scale)),
+        skip_(memory, Values<T, Stored>(shape_.in.size(), 2, test.scale)),
+        weights_(memory, Values<P, float>(weight_count_, 3, 0.3 * test.scale)),
+        bias_(memory, Values<P, float>(shape_.out_channels, 4, test.scale)),
         in_norm_(memory, shape_.in.c, 10),
         in_view_(in_norm_.View(Statistics::kBatch)),
         applied_(memory, shape_.in.size()),
@@ -143,8 +143,8 @@ class CaseRun {
 
   void Backward() {
     const Shape out = shape_.out();
-    const Operand<T> add(memory_, Values<T, Stored>(shape_.in.size(), 5)),
-        dz(memory_, Values<T, Stored>(out.size(), 6));
+    const Operand<T> add(memory_, Values<T, Stored>(shape_.in.size(), 5, test_.scale)),
+        dz(memory_, Values<T, Stored>(out.size(), 6, test_.scale));
     const NormVectors<P> out_norm(memory_, out.c, 20);
     const Operand<P> dbeta(memory_, Values<P, float>(out.c, 30)),
         dgamma(memory_, Values<P, float>(out.c, 31));

@@ -25,6 +25,7 @@ struct ConvolutionCase {
   bool bias = false;
   bool add = false;  // add to another gradient of the input
   bool input_gradient = true;
+  double scale = 1;  // of the tensors and the weights
 };
 
 // Prints the name in test messages.
