@@ -25,6 +25,7 @@
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
 #include "common/cluster/resolve_cluster.h"
+#include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
@@ -100,7 +101,7 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
 
   std::string config_path = absl::GetFlag(FLAGS_pipeline_config_path);
   if (config_path.empty()) {
-    config_path = JoinPath(options.checkpoint_dir, "pipeline.config");
+    config_path = JoinPath(options.checkpoint_dir, kTrainDirConfigName);
     PP_RETURN_IF_ERROR(WaitForPath(context, config_path, options.wait));
   }
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig(config_path));
@@ -148,7 +149,8 @@ int Main(int argc, char** argv) {
   if (arguments.check_config) {
     const std::string given = absl::GetFlag(FLAGS_pipeline_config_path);
     return FinishCheckConfig(LoadConfig(
-        given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), "pipeline.config") : given));
+        given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), kTrainDirConfigName)
+                      : given));
   }
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
   std::atomic<bool> stop = false;

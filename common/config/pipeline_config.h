@@ -12,6 +12,9 @@
 
 namespace pushpull {
 
+// The file in a train_dir to which ps_server writes its config.
+inline constexpr char kTrainDirConfigName[] = "pipeline.config";
+
 // Reads and parses the file at `path`. It does not check values; programs call LoadValidConfig and
 // ParseValidConfig (validate_config.h), which do.
 //

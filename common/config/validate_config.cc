@@ -239,11 +239,11 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadValidConfig(const std::strin
 
 absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfigOfTrainDir(const std::string& train_dir) {
   absl::StatusOr<config::TrainEvalPipelineConfig> config =
-      LoadValidConfig(JoinPath(train_dir, "pipeline.config"), {});
+      LoadValidConfig(JoinPath(train_dir, kTrainDirConfigName), {});
   if (!absl::IsNotFound(config.status())) return config;
-  return absl::NotFoundError(absl::StrCat(
-      train_dir,
-      ": no pipeline.config there; expected the --train_dir of a ps_server that has started"));
+  return absl::NotFoundError(
+      absl::StrCat(train_dir, ": no ", kTrainDirConfigName,
+                   " there; expected the --train_dir of a ps_server that has started"));
 }
 
 absl::StatusOr<config::TrainEvalPipelineConfig> ParseValidConfig(const std::string& text,

@@ -1,6 +1,6 @@
 // The formulas of detection_losses.h for one score or one entry of a box code, for the CPU and for
-// a GPU. Pure functions that compute in double. Each switch names every loss, so a new one does not
-// compile before it has its formula. docs/HACKING.md says how to add a loss.
+// a GPU. Pure functions that compute in double. Each switch names every loss, so a loss that
+// lacks its formula does not compile. docs/HACKING.md says how to add a loss.
 #ifndef PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 #define PUSHPULL_KERNELS_DETECTION_LOSS_FORMULAS_H_
 

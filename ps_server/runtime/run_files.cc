@@ -9,14 +9,10 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/config/pipeline_config.h"
 #include "ps_server/store/state_of_other_tasks.h"
 
 namespace pushpull {
-namespace {
-
-constexpr char kPipelineConfigFile[] = "pipeline.config";
-
-}  // namespace
 
 absl::Status RunFiles::OpenTrainDir(const std::string& path, std::string config_text,
                                     std::string graph_def) {
@@ -36,7 +32,7 @@ absl::Status RunFiles::OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::st
   PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
   // Only a warning needs this file, so no error is one here.
   last_config_ =
-      ReadWholeFile(*files_, JoinPath(train_dir_->path(), kPipelineConfigFile)).value_or("");
+      ReadWholeFile(*files_, JoinPath(train_dir_->path(), kTrainDirConfigName)).value_or("");
   return absl::OkStatus();
 }
 
@@ -148,7 +144,7 @@ absl::Status RunFiles::WriteTrainDir() {
   train_dir_->Sweep();
   PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
   PP_RETURN_IF_ERROR(SetStateAside(*files_, state_of_other_tasks_));
-  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(train_dir_->path(), kPipelineConfigFile),
+  PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(train_dir_->path(), kTrainDirConfigName),
                                          config_text_));
   events_ = EventWriter::CreateAtFirstFlush(files_, train_dir_->path());
   if (!graph_def_.empty()) events_->AddGraph(graph_def_);

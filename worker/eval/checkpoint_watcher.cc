@@ -71,7 +71,7 @@ bool CheckpointWatcher::IsTaken(const Entry& entry) const {
 }
 
 void CheckpointWatcher::ReadLimits() {
-  const std::string path = JoinPath(directory_, "pipeline.config");
+  const std::string path = JoinPath(directory_, kTrainDirConfigName);
   const absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
   if (!text.ok()) return;
   const absl::StatusOr<config::TrainEvalPipelineConfig> config = ParsePipelineConfig(*text, path);
