@@ -23,6 +23,7 @@ void JpegMessage(j_common_ptr info, int level) {
   switch (info->err->msg_code) {
     case JWRN_JPEG_EOF:
       JpegFail(info);
+    case JWRN_ARITH_BAD_CODE:
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_MUST_RESYNC:
@@ -33,9 +34,23 @@ void JpegMessage(j_common_ptr info, int level) {
   }
 }
 
-bool ReadHeader(jpeg_decompress_struct* jpeg, absl::string_view bytes, JpegState* state) {
+bool HasTooManyScans(const jpeg_decompress_struct& jpeg) {
+  return jpeg.input_scan_number > kMaxJpegScans;
+}
+
+// For jpeg_progress_mgr::progress_monitor. libjpeg calls it at each row of blocks of each scan of
+// an image that has several, before any pixel is delivered.
+void LimitScans(j_common_ptr info) {
+  if (!HasTooManyScans(*reinterpret_cast<j_decompress_ptr>(info))) return;
+  std::longjmp(reinterpret_cast<JpegState*>(info->err)->jump, 1);
+}
+
+bool ReadHeader(jpeg_decompress_struct* jpeg, absl::string_view bytes, jpeg_progress_mgr* progress,
+                JpegState* state) {
   if (setjmp(state->jump) != 0) return false;
   jpeg_create_decompress(jpeg);
+  progress->progress_monitor = LimitScans;
+  jpeg->progress = progress;
   jpeg_mem_src(jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   jpeg_read_header(jpeg, TRUE);
   return true;
@@ -91,7 +106,7 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   absl::Status Open(absl::string_view bytes, absl::string_view name, Image* image) {
-    if (!ReadHeader(&jpeg_, bytes, &state_)) return Damaged(name);
+    if (!ReadHeader(&jpeg_, bytes, &progress_, &state_)) return Failed(name);
     if (jpeg_.num_components != 1 && jpeg_.num_components != 3) {
       return absl::InvalidArgumentError(absl::StrCat(
           name, ": JPEG with ", jpeg_.num_components,
@@ -113,7 +128,7 @@ class Decoder {
     if (!window.has_value() || *window == whole) {
       image->pixels.resize(row_bytes * image->height);
       return ReadPixels(&jpeg_, image->pixels.data(), row_bytes, &state_) ? absl::OkStatus()
-                                                                          : Damaged(name);
+                                                                          : Failed(name);
     }
     CHECK(window->y >= 0 && window->x >= 0 && window->height > 0 && window->width > 0);
     CHECK(window->y + window->height <= image->height && window->x + window->width <= image->width);
@@ -123,7 +138,7 @@ class Decoder {
     image->pixels.resize(size_t{1} * window->height * window->width * image->channels);
     return ReadWindow(&jpeg_, *window, image->channels, row.data(), image->pixels.data(), &state_)
                ? absl::OkStatus()
-               : Damaged(name);
+               : Failed(name);
   }
 
   // Returns what Image::damage is to say after Read.
@@ -133,12 +148,18 @@ class Decoder {
   }
 
  private:
-  absl::Status Damaged(absl::string_view name) const {
+  absl::Status Failed(absl::string_view name) const {
+    if (HasTooManyScans(jpeg_)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": JPEG with more than ", kMaxJpegScans,
+                       " scans, where progressive images have about 10: encode it again"));
+    }
     return absl::DataLossError(
         absl::StrCat(name, ": the JPEG data are damaged or cut off (", state_.message, ")"));
   }
 
   JpegState state_{};
+  jpeg_progress_mgr progress_{};
   jpeg_decompress_struct jpeg_{};
 };
 

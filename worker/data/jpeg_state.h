@@ -7,9 +7,13 @@
 #include <csetjmp>
 #include <cstdio>
 
-// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>.
-#include <jerror.h>
+// jpeglib.h uses FILE and size_t without including them, so it comes after <cstdio>. The message
+// codes in jerror.h depend on macros of jpeglib.h: in the other order they would have other values
+// than in the library.
+// clang-format off
 #include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
 
 namespace pushpull {
 

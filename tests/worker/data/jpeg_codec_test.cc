@@ -26,6 +26,7 @@ struct Kind {
   int v_samples = 2;
   bool progressive = false;
   int restart_rows = 0;
+  bool arithmetic = false;  // coded instead of Huffman's code
 };
 
 // A file of an image with smooth areas, edges and noise.
@@ -49,6 +50,7 @@ std::string Encode(const Kind& kind) {
   }
   if (kind.progressive) jpeg_simple_progression(&jpeg);
   jpeg.restart_in_rows = kind.restart_rows;
+  jpeg.arith_code = kind.arithmetic;
   jpeg_start_compress(&jpeg, TRUE);
   std::vector<uint8_t> row(size_t{1} * kind.width * channels);
   uint32_t state = 1;
@@ -183,6 +185,42 @@ TEST(JpegCodecTest, DamageIsReportedByDecode) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cut.jpg: the JPEG data"));
   EXPECT_EQ(DecodeAllButJpeg(file.substr(0, 100), "cut.jpg", &image).code(),
             absl::StatusCode::kDataLoss);
+}
+
+// Returns a progressive file whose last scan is there `extra` times more.
+std::string RepeatLastScan(const std::string& progressive, int extra) {
+  const size_t scan = progressive.rfind("\xff\xda");
+  const std::string bytes = progressive.substr(scan, progressive.size() - 2 - scan);
+  std::string file = progressive.substr(0, scan);
+  for (int i = 0; i <= extra; ++i) file += bytes;
+  return file + "\xff\xd9";
+}
+
+// A megabyte of scans of a hundred bytes each, of an image of the largest size, would take minutes.
+TEST(JpegCodecTest, MoreThan100ScansAreRefused) {
+  const std::string file = Encode({97, 131, false, 1, 1, true});
+  int scans = 0;
+  for (size_t at = 0; (at = file.find("\xff\xda", at)) != std::string::npos; ++at) ++scans;
+  Image image;
+  ASSERT_TRUE(DecodeJpeg(RepeatLastScan(file, 100 - scans), "100.jpg", &image).ok());
+  const std::string many = RepeatLastScan(file, 101 - scans);
+  for (const bool whole : {true, false}) {
+    const absl::Status status = whole ? DecodeJpeg(many, "101.jpg", &image)
+                                      : DecodeJpegPart(many, "101.jpg", {{1, 2, 30, 40}}, &image);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("101.jpg: JPEG with more than 100 scans"));
+  }
+}
+
+TEST(JpegCodecTest, DamagedArithmeticCodeIsNamed) {
+  std::string file = Encode({97, 131, false, 2, 2, false, 0, true});
+  Image image;
+  ASSERT_TRUE(DecodeJpeg(file, "a.jpg", &image).ok());
+  EXPECT_EQ(image.damage, "");
+  file.replace((file.rfind("\xff\xda") + file.size()) / 2, 400, std::string(400, '\0'));
+  ASSERT_TRUE(DecodeJpeg(file, "a.jpg", &image).ok());
+  EXPECT_THAT(image.damage, testing::HasSubstr("bad arithmetic code"));
 }
 
 TEST(JpegCodecTest, AnEditedImageThatIsDamagedSaysSo) {
