@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 #include "gtest/gtest.h"
 
 #include "ps_server/store/variable_store.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/optimizer_test_util.h"
 #include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
@@ -30,6 +33,7 @@ class StateOfOtherTasksTest : public ::testing::Test {
     VariableStoreOptions options = dir_.options();
     options.owner = Owner(tasks, train_dir);
     options.owner.shard = shard;
+    if (!knows_identity_) options.owner.folder_identity = "";
     options.name = absl::StrCat(train_dir, "-", shard, "-of-", tasks);
     auto store = VariableStore::Open(options, layout_, optimizer_);
     EXPECT_TRUE(store.ok()) << store.status();
@@ -61,6 +65,7 @@ class StateOfOtherTasksTest : public ::testing::Test {
   const TestStateDir dir_;
   const TestStateDir folders_;  // holds the train_dirs
   PosixFileSystem files_;
+  bool knows_identity_ = true;  // whether a file says which folder its train_dir is
 };
 
 TEST_F(StateOfOtherTasksTest, FindsTheFilesOfTheRunsFolderAlone) {
@@ -85,6 +90,98 @@ TEST_F(StateOfOtherTasksTest, AVersionIsWholeIfEveryShardHasReachedIt) {
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(newest->tasks, 2);
   EXPECT_EQ(newest->version, 7u);
+}
+
+// Returns what the headers of a run with `tasks` tasks say, of which each shard has its version.
+std::vector<StateFileInfo> Infos(int tasks, const std::vector<std::optional<uint64_t>>& versions) {
+  std::vector<StateFileInfo> infos;
+  for (int shard = 0; shard < static_cast<int>(versions.size()); ++shard) {
+    StateFileInfo& info = infos.emplace_back();
+    info.path = absl::StrCat("/dev/", shard, "-of-", tasks);
+    info.use = StateFileInfo::Use::kResumable;
+    info.shard = shard;
+    info.tasks = tasks;
+    info.newest_version = versions[shard];
+  }
+  return infos;
+}
+
+TEST(NewestWholeStateTest, IsTheNewestOfAllNumbersOfTasks) {
+  const struct {
+    std::vector<std::optional<uint64_t>> of_two, of_three;
+    int tasks;
+    uint64_t version;
+  } cases[] = {
+      {{7, 8}, {9, 11, 10}, 3, 9},
+      {{9, 10}, {8, 8, 8}, 2, 9},
+      {{20}, {8, 8, 8}, 3, 8},
+      {{20, std::nullopt}, {8, 8, 8}, 3, 8},
+      {{7, 8}, {9, std::nullopt, 9}, 2, 7},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(&c - cases);
+    std::vector<StateFileInfo> infos = Infos(2, c.of_two);
+    for (const StateFileInfo& info : Infos(3, c.of_three)) infos.push_back(info);
+    const std::optional<WholeState> newest = NewestWholeState(infos);
+    ASSERT_TRUE(newest.has_value());
+    EXPECT_EQ(newest->tasks, c.tasks);
+    EXPECT_EQ(newest->version, c.version);
+  }
+  EXPECT_FALSE(NewestWholeState(Infos(2, {20, std::nullopt})).has_value());
+}
+
+// The path says which folder it is only where a file system has no better name of it.
+TEST_F(StateOfOtherTasksTest, ATrainDirThatWasRenamedIsStillTheSame) {
+  Leave(0, 2, 7);
+  const auto found = [&](const StateOwner& owner) {
+    return FindStateOfOtherTasks(files_, dir_.path(), owner)->size() == 1;
+  };
+  const StateOwner same = Owner(1);
+  ASSERT_TRUE(found(same));
+  StateOwner renamed = same;
+  renamed.train_dir = folders_.path() + "/renamed";
+  EXPECT_TRUE(found(renamed));
+  StateOwner replaced = same;
+  replaced.folder_identity = "another";
+  EXPECT_FALSE(found(replaced));
+  for (StateOwner* owner : {&renamed, &replaced}) owner->folder_identity = "";
+  EXPECT_FALSE(found(renamed));
+  EXPECT_TRUE(found(replaced));
+}
+
+TEST_F(StateOfOtherTasksTest, AFileWithoutItsFoldersIdentityIsFoundByThePath) {
+  knows_identity_ = false;
+  Leave(0, 2, 7);
+  knows_identity_ = true;
+  EXPECT_THAT(Names(Find(1)), UnorderedElementsAre("train-0-of-2"));
+  StateOwner elsewhere = Owner(1, "copy");
+  EXPECT_THAT(*FindStateOfOtherTasks(files_, dir_.path(), elsewhere), IsEmpty());
+}
+
+TEST(SetStateAsideTest, GoesOnAfterFilesThatItLeaves) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/dev").ok());
+  std::vector<StateFileInfo> infos = Infos(4, {1, 1, 1, 1});
+  infos[0].use = StateFileInfo::Use::kInUse;
+  for (const int shard : {0, 2, 3}) {  // somebody has removed that of shard 1
+    ASSERT_TRUE(WriteFileAtomically(files, infos[shard].path, "state").ok());
+  }
+  EXPECT_EQ(SetStateAside(files, infos), absl::OkStatus());
+  EXPECT_THAT(*files.List("/dev"), UnorderedElementsAre("0-of-4", "2-of-4.aside", "3-of-4.aside"));
+}
+
+TEST(SetStateAsideTest, NamesTheFileThatCannotBeRenamed) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/dev").ok());
+  const std::vector<StateFileInfo> infos = Infos(2, {1, 1});
+  for (const StateFileInfo& info : infos) {
+    ASSERT_TRUE(WriteFileAtomically(files, info.path, "state").ok());
+  }
+  files.SetFault(FileFault{.kind = FileFault::Kind::kIoError});
+  const absl::Status status = SetStateAside(files, infos);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot rename /dev/0-of-2 to /dev/0-of-2"));
+  EXPECT_THAT(*files.List("/dev"), UnorderedElementsAre("0-of-2", "1-of-2"));
 }
 
 TEST_F(StateOfOtherTasksTest, FilesThatAreSetAsideAreFoundNoMore) {
