@@ -287,6 +287,40 @@ TEST_F(LocalStepsSourceTest, StatisticsAreThoseOfTheMiniBatchesWithSamples) {
   inner.edit_ = [](uint64_t position, absl::Span<float> gradient, GradientResult* result) {
     if (position == 1) result->samples = 0;
     std::fill(gradient.begin(), gradient.end(), position == 1 ? 1e30f : 0.1f + position);
+    const float infinity = std::numeric_limits<float>::infinity();
+    if (position >= kLocalSteps) std::fill(gradient.begin(), gradient.end(), infinity);
+  };
+  LocalStepsSource source(&inner, &layout,
+                          Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
+                          &pool_, [] { return absl::OkStatus(); });
+  const std::vector<float> weights(layout.total_elements(), 0.5f);
+  std::vector<float> gradient(layout.total_elements());
+  source.NoteWeights(0, weights);
+  // The first round overflows, which must leave nothing behind.
+  for (const uint64_t position : {1, 0}) {
+    ASSERT_TRUE(
+        source.Compute(position, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
+  }
+  const int64_t mean = *layout.Find("bn/moving_mean");
+  const float decay = layout.variables()[mean].moving_average_decay;
+  EXPECT_NEAR(gradient[layout.offset(mean)], (decay * 0.1 + 2.1) / (decay + 1), 1e-6);
+  EXPECT_EQ(gradient[layout.offset(*layout.Find("replaced"))], 0.1f + 2);
+}
+
+// The contribution is written in parts of 64 Ki elements.
+TEST_F(LocalStepsSourceTest, LargeStatisticsAreWhole) {
+  std::vector<VariableSpec> variables = layout_.variables();
+  for (const char* name : {"large/moving_mean", "large/moving_variance"}) {
+    VariableSpec large = layout_.variables()[*layout_.Find("bn/moving_mean")];
+    large.name = name;
+    large.shape = {200000};
+    variables.push_back(large);
+  }
+  const VariableLayout layout = *VariableLayout::Create(std::move(variables));
+  RecordingSource inner(&layout);
+  const auto value = [](int64_t i) { return static_cast<float>(i % 997); };
+  inner.edit_ = [&](uint64_t, absl::Span<float> gradient, GradientResult*) {
+    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = value(static_cast<int64_t>(i));
   };
   LocalStepsSource source(&inner, &layout,
                           Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
@@ -295,10 +329,10 @@ TEST_F(LocalStepsSourceTest, StatisticsAreThoseOfTheMiniBatchesWithSamples) {
   std::vector<float> gradient(layout.total_elements());
   source.NoteWeights(0, weights);
   ASSERT_TRUE(source.Compute(0, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
-  const int64_t mean = *layout.Find("bn/moving_mean");
-  const float decay = layout.variables()[mean].moving_average_decay;
-  EXPECT_NEAR(gradient[layout.offset(mean)], (decay * 0.1 + 2.1) / (decay + 1), 1e-6);
-  EXPECT_EQ(gradient[layout.offset(*layout.Find("replaced"))], 0.1f + 2);
+  for (const char* name : {"large/moving_mean", "large/moving_variance"}) {
+    const int64_t begin = layout.offset(*layout.Find(name));
+    for (int64_t i = begin; i < begin + 200000; ++i) ASSERT_NEAR(gradient[i], value(i), 1e-3) << i;
+  }
 }
 
 TEST_F(LocalStepsSourceTest, ARoundThatIsNoLongerWantedEndsBetweenMiniBatches) {
