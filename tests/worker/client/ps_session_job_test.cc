@@ -1,5 +1,6 @@
 // How a session treats a server that has other settings than GetJob told, or a long lease.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Behaviour {
   absl::Duration held;              // when the lease of another session in the clone's place ends
   int chunks = 0;                   // that each pull sends
   std::string told_by_clone;        // RegisterRequest.job_fingerprint
+  bool has_forgotten = false;       // the clone, and says so to its heartbeats
+  std::function<void()> on_heartbeat;  // called before the answer
 };
 
 class BehavingClient final : public RefusingPsClient {
@@ -55,7 +58,11 @@ class BehavingClient final : public RefusingPsClient {
   }
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
                                                absl::Duration) override {
-    return ps::HeartbeatReply();
+    if (behaviour_->on_heartbeat) behaviour_->on_heartbeat();
+    if (!behaviour_->has_forgotten) return ps::HeartbeatReply();
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::EPOCH_CHANGED);
+    return MakeError(detail, "register again");
   }
   absl::Status Pull(const ps::PullRequest& request, absl::Duration, PullSink sink) override {
     for (int chunk = 0; chunk < behaviour_->chunks; ++chunk) {
@@ -126,6 +133,31 @@ TEST_F(PsSessionJobTest, AnotherSessionThatRenewsItsLeaseEndsTheWait) {
     EXPECT_GE(waited, std::max(lease, absl::Seconds(30)));
     EXPECT_LE(waited, std::max(lease, absl::Seconds(30)) + absl::Seconds(7));
   }
+}
+
+TEST_F(PsSessionJobTest, AHeartbeatMayHearThatTheCloneHasToRegister) {
+  Connect();
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_EQ(session_->Heartbeat({}), absl::OkStatus());
+  EXPECT_FALSE(session_->has_to_register());
+  behaviour_.has_forgotten = true;
+  EXPECT_FALSE(session_->Heartbeat({}).ok());
+  EXPECT_TRUE(session_->has_to_register());
+  behaviour_.has_forgotten = false;
+  EXPECT_EQ(session_->Heartbeat({}), absl::OkStatus());
+  EXPECT_TRUE(session_->has_to_register()) << "it has not done so yet";
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_FALSE(session_->has_to_register());
+}
+
+// Another registration would void the grants of that one.
+TEST_F(PsSessionJobTest, AnAnswerOlderThanTheRegistrationDoesNotAskForAnother) {
+  Connect();
+  EXPECT_EQ(Register(), absl::OkStatus());
+  behaviour_.has_forgotten = true;
+  behaviour_.on_heartbeat = [this] { EXPECT_EQ(Register(), absl::OkStatus()); };
+  EXPECT_FALSE(session_->Heartbeat({}).ok());
+  EXPECT_FALSE(session_->has_to_register());
 }
 
 // Such as a task that has another part of the variables since it was started again.
