@@ -47,6 +47,8 @@ TEST(ChangedCountsTest, NamesThePlaceInTheScheduleAndInTheData) {
             "train_config.local_steps was 1 and is 10 now. The first 100 steps count as if they "
             "had been trained with the present values: as 1000 mini-batches instead of 100 (the "
             "next learning rate is 0 instead of 0.0437128), 5000 images instead of 500.");
+  EXPECT_THAT(Changed(Job("batch_size: 5 local_steps: 10"), Job("batch_size: 5")),
+              HasSubstr("as 100 mini-batches instead of 1000, 500 images instead of 5000."));
 }
 
 TEST(ChangedCountsTest, NamesTheEndOfTraining) {
@@ -55,6 +57,9 @@ TEST(ChangedCountsTest, NamesTheEndOfTraining) {
             "train_config.batch_size was 5 and is 10 now. The first 100 steps count as if they had "
             "been trained with the present values: as 1000 images instead of 500. Training ends "
             "with step 100 instead of step 200.");
+  EXPECT_THAT(Changed(Job("num_steps: 0 batch_size: 5", 20),
+                      Job("num_steps: 0 batch_size: 5 local_steps: 2", 20), /*num_images=*/50),
+              HasSubstr("Training ends with step 100 instead of step 200."));
 }
 
 TEST(ChangedCountsTest, OmitsWhatDoesNotMove) {
@@ -90,6 +95,8 @@ TEST(ChangedCountsTest, MappedStateIsOfTheLastServer) {
   EXPECT_EQ(DescribeChangedCounts(earlier, ten, 101), "");
   EXPECT_EQ(DescribeChangedCounts(earlier, one, 100), "");
   EXPECT_NE(DescribeChangedCounts(earlier, one, 101), "");
+  earlier.of_checkpoint = "";
+  EXPECT_NE(DescribeChangedCounts(earlier, one, 100), "") << "the checkpoint has no config";
 }
 
 // Collects the warnings about changed counts. Thread-safe.
