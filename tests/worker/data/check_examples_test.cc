@@ -4,12 +4,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
 #include "tests/testkit/warning_sink.h"
 #include "tests/worker/data/varied_source.h"
+#include "worker/data/damaged_images.h"
 #include "worker/data/sampled_source.h"
 
 namespace pushpull {
@@ -70,6 +72,34 @@ TEST(CheckExamplesTest, NamesTheFirstDamagedImagesThatDecode) {
   const WarningSink sink;
   EXPECT_TRUE(Check(source).ok());
   EXPECT_EQ(sink.warnings.size(), 0u);
+}
+
+TEST(DamagedImagesTest, NamesThoseOfTheLowestIndicesInAnyOrder) {
+  for (const bool rising : {true, false}) {
+    DamagedImages damaged;
+    for (int i = 0; i < 11; ++i) {
+      const int index = rising ? i : 10 - i;
+      damaged.Add(index, absl::StrCat("image ", index));
+      damaged.Add(index + 11, "");
+    }
+    const WarningSink sink;
+    damaged.Log("the name", 30);
+    std::string names;
+    for (int i = 0; i < 10; ++i) absl::StrAppend(&names, "\n  image ", i);
+    EXPECT_EQ(sink.Count(absl::StrCat("the name: 11 of 30 images are damaged and are used as they "
+                                      "decode:",
+                                      names, "\n  and 1 more")),
+              1);
+  }
+}
+
+TEST(DamagedImagesTest, TenAreAllNamed) {
+  DamagedImages damaged;
+  for (int i = 0; i < 10; ++i) damaged.Add(i, absl::StrCat("image ", i));
+  const WarningSink sink;
+  damaged.Log("the name", 30);
+  EXPECT_EQ(sink.Count("\n  image 9"), 1);
+  EXPECT_EQ(sink.Count(" more"), 0);
 }
 
 // Every fourth example of VariedSource, from the first on, has no box.

@@ -1,5 +1,8 @@
 #include "worker/data/class_names.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,9 +69,10 @@ TEST_F(ClassNamesTest, FindsTheFirstClassFolderThatDiffersFromTheTrainingData) {
   folder_.Write("more/fox/1", "");
   reader_->mutable_image_folder_input_reader()->set_path("photos");
   config::InputReader& train = *config_.mutable_train_input_reader();
+  std::vector<std::string> eval_names = {"cat", "dog"};
   const auto check = [&](const std::string& path) {
     train.mutable_image_folder_input_reader()->set_path(path);
-    return CheckClassFolders(config_, folder_.path(), {"cat", "dog"});
+    return CheckClassFolders(config_, folder_.path(), eval_names);
   };
   EXPECT_TRUE(check("photos").ok());
   EXPECT_TRUE(check("absent").ok());
@@ -79,8 +83,16 @@ TEST_F(ClassNamesTest, FindsTheFirstClassFolderThatDiffersFromTheTrainingData) {
             HasSubstr("but \"cat\" in "), HasSubstr("/photos, which eval_input_reader")));
   EXPECT_THAT(std::string(check("more").message()),
               AllOf(HasSubstr("class 2 is \"fox\""), HasSubstr("but no folder in ")));
+  eval_names = {"cat", "dog", "emu"};
+  EXPECT_THAT(std::string(check("photos").message()),
+              AllOf(HasSubstr("class 2 is no folder in "), HasSubstr("but \"emu\" in ")));
   train.mutable_idx_input_reader();
-  EXPECT_TRUE(CheckClassFolders(config_, folder_.path(), {"cat", "dog"}).ok());
+  EXPECT_TRUE(CheckClassFolders(config_, folder_.path(), eval_names).ok());
+  // The folders of training alone say nothing about data of another kind.
+  reader_->mutable_idx_input_reader();
+  EXPECT_TRUE(check("photos").ok());
+  config_.clear_eval_input_reader();
+  EXPECT_TRUE(check("photos").ok());
 }
 
 TEST_F(ClassNamesTest, HasNoNamesIfTheFoldersAreAbsentOrDoNotFitTheModel) {
