@@ -406,6 +406,11 @@ TEST(CropTest, DropsBoxesOutsideAndMovesTheOthers) {
   boxes = {{0.4f, 0.4f, 0.8f, 0.8f, 2}};
   MoveBoxesIntoWindow(options, 100, 100, {50, 50, 50, 50}, &boxes);
   EXPECT_NEAR(boxes[0].ymin, -0.2f, 1e-6);
+  options.overlap_thresh = 0.0f;
+  boxes = {{0.0f, 0.0f, 0.2f, 0.2f, 1}, {0.4f, 0.4f, 0.51f, 0.51f, 2}};
+  MoveBoxesIntoWindow(options, 100, 100, {50, 50, 50, 50}, &boxes);
+  ASSERT_EQ(boxes.size(), 1u) << "a box of which nothing is left is dropped";
+  EXPECT_EQ(boxes[0].label, 2);
 }
 
 // Edges are rounded when they become shares. A box still covers itself, whatever the image's size.
