@@ -46,6 +46,7 @@ class LastStepHandler : public FakePsHandler {
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
     if (lost) return FakePsHandler::Heartbeat(request, std::move(done));  // never answers
     if (request.progress().knows_end()) heard_that_it_knows.store(true);
+    if (request.progress().knows_end() && !saved.load()) heard_too_early.store(true);
     ps::HeartbeatReply reply;
     reply.set_epoch(1);
     reply.set_version(1);
@@ -72,6 +73,7 @@ class LastStepHandler : public FakePsHandler {
   std::atomic<bool> saved{false};
   uint64_t registered_version = 1;               // as a clone hears it when it registers
   std::atomic<bool> heard_that_it_knows{false};  // knows_end of a heartbeat
+  std::atomic<bool> heard_too_early{false};      // the same, before anybody said so to the clone
 
  private:
   std::atomic<bool> waits_{false};  // the first heartbeat of tells_reason_beside has come
@@ -240,6 +242,7 @@ TEST_F(EndOfTrainingTest, TheServerHearsThatTheCloneKnows) {
   absl::Status status = Run();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(handler_.heard_that_it_knows.load()) << "after the clone's last step";
+  EXPECT_FALSE(handler_.heard_too_early.load());
   handler_.heard_that_it_knows.store(false);
   handler_.registered_version = 0;
   handler_.saved.store(true);
