@@ -45,7 +45,8 @@ ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
           "waits for it");
 ABSL_FLAG(bool, run_once, false,
-          "evaluate the newest checkpoint only and print its metrics as JSON on stdout");
+          "evaluate only the newest checkpoint that can be used and print its metrics as JSON on "
+          "stdout; a warning names newer ones that are damaged");
 ABSL_FLAG(
     std::string, detections, "",
     "measure the detections in this file instead of checkpoints, and print the metrics as JSON "
@@ -56,7 +57,7 @@ ABSL_FLAG(int, threads, 0, "CPU threads; 0: one per core");
 ABSL_FLAG(std::string, data_dir, "", "folder that relative paths of the pipeline config begin in");
 ABSL_FLAG(int, wait_secs, 600,
           "how long to wait for checkpoint_dir and pipeline.config to appear, and with --run_once "
-          "for a checkpoint");
+          "for a checkpoint, or for the newest one if it cannot be read at the moment");
 
 namespace pushpull {
 namespace {

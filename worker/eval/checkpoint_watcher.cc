@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
@@ -11,6 +12,13 @@
 #include "common/config/pipeline_config.h"
 
 namespace pushpull {
+namespace {
+
+std::string LineOf(uint64_t step, absl::string_view problem) {
+  return absl::StrCat(CheckpointName(step), ": ", problem);
+}
+
+}  // namespace
 
 CheckpointWatcher::CheckpointWatcher(FileSystem* files, std::string directory)
     : files_(files), directory_(std::move(directory)) {}
@@ -113,11 +121,26 @@ std::vector<uint64_t> CheckpointWatcher::untaken() const {
 std::vector<std::string> CheckpointWatcher::refusals() const {
   std::vector<std::string> reasons;
   for (const auto& [step, entry] : entries_) {
-    if (!entry.refusal.empty()) {
-      reasons.push_back(absl::StrCat(CheckpointName(step), ": ", entry.refusal));
-    }
+    if (!entry.refusal.empty()) reasons.push_back(LineOf(step, entry.refusal));
   }
   return reasons;
+}
+
+std::vector<std::string> CheckpointWatcher::unreadable() const {
+  std::vector<std::string> lines;
+  for (const auto& [step, line] : unreadable_) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> CheckpointWatcher::UnusableAfter(uint64_t step) const {
+  std::map<uint64_t, std::string> lines(unreadable_.upper_bound(step), unreadable_.end());
+  for (auto entry = entries_.upper_bound(step); entry != entries_.end(); ++entry) {
+    const std::string& refusal = entry->second.refusal;
+    if (!refusal.empty()) lines.emplace(entry->first, LineOf(entry->first, refusal));
+  }
+  std::vector<std::string> result;
+  for (auto& [later, line] : lines) result.push_back(std::move(line));
+  return result;
 }
 
 std::string CheckpointWatcher::StampOf(uint64_t step) const {
@@ -142,15 +165,17 @@ std::string CheckpointWatcher::FilesOf(uint64_t step) const {
 }
 
 void CheckpointWatcher::NoteUnreadable(uint64_t step, const absl::Status& status) {
-  unreadable_ = absl::StrCat(CheckpointName(step), ": ", status.message());
+  unreadable_[step] = LineOf(step, status.message());
   LOG(WARNING) << CheckpointName(step) << " cannot be read now: " << status.message();
 }
 
-std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
+std::unique_ptr<Checkpoint> CheckpointWatcher::Take(Unreadable unreadable) {
   std::vector<Version> candidates;
   for (const uint64_t step : untaken()) candidates.push_back(*entries_[step].version);
   std::sort(candidates.rbegin(), candidates.rend());
   for (const auto& [epoch, step] : candidates) {
+    const bool later_is_unreadable = unreadable_.upper_bound(step) != unreadable_.end();
+    if (unreadable == Unreadable::kWait && later_is_unreadable) return nullptr;
     const std::string files = FilesOf(step);
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         Checkpoint::Open(*files_, directory_, step);
@@ -168,6 +193,7 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take() {
     }
     if (IsReadFailure(checkpoint.status())) {
       NoteUnreadable(step, checkpoint.status());
+      if (unreadable == Unreadable::kPassOver) continue;
       return nullptr;
     }
     entries_[step].refusal = std::string(checkpoint.status().message());

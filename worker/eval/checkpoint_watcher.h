@@ -49,19 +49,29 @@ class CheckpointWatcher {
   // Returns the steps of all new checkpoints, ascending.
   std::vector<uint64_t> untaken() const;
 
+  // What Take does about a checkpoint that cannot be read at the moment (IsReadFailure). It always
+  // logs the reason and keeps the checkpoint as new.
+  enum class Unreadable {
+    kRetry,     // Returns null if it fails to read the checkpoint that it has chosen.
+    kWait,      // Returns null if a checkpoint of a later step could not be read, here or in Poll.
+    kPassOver,  // Tries the next one.
+  };
+
   // Opens and verifies the newest new checkpoint. If it does not verify, logs and refuses it and
   // tries the next one; a refused checkpoint is new again once its files have changed, since
-  // somebody may have repaired them. If it has been deleted, tries the next one. If it cannot be
-  // read at the moment (IsReadFailure), logs that, keeps it as new and returns null. Also returns
-  // null if no new checkpoint is left.
-  std::unique_ptr<Checkpoint> Take();
+  // somebody may have repaired them. If it has been deleted, tries the next one. Also returns null
+  // if no new checkpoint is left.
+  std::unique_ptr<Checkpoint> Take(Unreadable unreadable = Unreadable::kRetry);
 
-  // Names a checkpoint that could not be read since the last Poll began, with the reason. Empty if
-  // there was none.
-  const std::string& unreadable() const { return unreadable_; }
+  // Returns one line for each checkpoint that could not be read since the last Poll began, with the
+  // reason.
+  std::vector<std::string> unreadable() const;
 
   // Returns one line for each checkpoint that was refused, with the reason.
   std::vector<std::string> refusals() const;
+
+  // Returns those lines of refusals() and unreadable() that are of steps after `step`.
+  std::vector<std::string> UnusableAfter(uint64_t step) const;
 
  private:
   using Version = std::pair<uint64_t, uint64_t>;  // epoch and step; a newer version is larger
@@ -95,7 +105,7 @@ class CheckpointWatcher {
   std::map<uint64_t, Entry> entries_;                // the checkpoints in the directory, by step
   std::set<std::pair<std::string, Version>> taken_;  // with the run's id
   std::optional<TrainingLimits> limits_;             // nullopt: not known
-  std::string unreadable_;
+  std::map<uint64_t, std::string> unreadable_;       // the lines of unreadable(), by step
 };
 
 }  // namespace pushpull

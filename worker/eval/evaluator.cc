@@ -15,6 +15,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 
 namespace pushpull {
@@ -93,7 +94,13 @@ absl::Status Evaluator::Follow() {
   std::string last = "none yet";
   while (!context_.stop->load()) {
     SettleBest();
-    PP_RETURN_IF_ERROR(watcher_.Poll());
+    const absl::Status polled = watcher_.Poll();
+    if (absl::IsNotFound(polled) && evaluated_ == 0) {
+      // A server whose start has failed removes the folder that it has created.
+      PP_RETURN_IF_ERROR(WaitForPath(context_, options_.checkpoint_dir, options_.wait));
+      continue;
+    }
+    PP_RETURN_IF_ERROR(polled);
     if (watcher_.final_was_taken()) {
       const std::vector<uint64_t> rest = watcher_.untaken();
       LOG_IF(INFO, !rest.empty()) << "training has ended; not evaluated: steps "
@@ -101,17 +108,15 @@ absl::Status Evaluator::Follow() {
       return absl::OkStatus();
     }
     std::unique_ptr<Checkpoint> checkpoint;
-    // With run_once, waits if a checkpoint cannot be read at the moment: the single evaluation
-    // should not go to an older one.
-    const bool spared = options_.run_once && !watcher_.unreadable().empty();
-    if (watcher_.has_new() && !spared &&
-        (context_.clock->Now() >= next_start || watcher_.final_is_there())) {
-      const absl::Duration start = context_.clock->Now();
-      checkpoint = watcher_.Take();
-      if (checkpoint != nullptr) next_start = start + options_.eval_interval;
+    const absl::Duration now = context_.clock->Now();
+    const bool is_late = now >= deadline;
+    if (watcher_.has_new() && (now >= next_start || watcher_.final_is_there())) {
+      checkpoint = watcher_.Take(HowToTake(is_late));
+      if (checkpoint != nullptr) next_start = now + options_.eval_interval;
     }
     if (checkpoint != nullptr) {
       context_.progress->Finish();
+      if (options_.run_once) WarnOfUnusable(checkpoint->manifest().step);
       PP_RETURN_IF_ERROR(EvaluateOne(*checkpoint));
       last = absl::StrCat("last evaluated: step ", checkpoint->manifest().step);
       ++evaluated_;
@@ -125,7 +130,7 @@ absl::Status Evaluator::Follow() {
       }
       continue;
     }
-    if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(deadline));
+    if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(is_late));
     context_.progress->Wait(
         absl::StrCat("a checkpoint in ", options_.checkpoint_dir, " (", last, ")"));
     context_.clock->Sleep(options_.poll_interval);
@@ -133,13 +138,27 @@ absl::Status Evaluator::Follow() {
   return Stopped();
 }
 
-absl::Status Evaluator::CheckRunOnce(absl::Duration deadline) {
-  const bool is_late = context_.clock->Now() >= deadline;
+CheckpointWatcher::Unreadable Evaluator::HowToTake(bool is_late) const {
+  if (!options_.run_once) return CheckpointWatcher::Unreadable::kRetry;
+  // The single evaluation should go to the newest checkpoint, which is whole, because the server
+  // publishes it by a rename. So an error of the file system is given time to pass.
+  return is_late ? CheckpointWatcher::Unreadable::kPassOver : CheckpointWatcher::Unreadable::kWait;
+}
+
+void Evaluator::WarnOfUnusable(uint64_t step) const {
+  const std::vector<std::string> newer = watcher_.UnusableAfter(step);
+  LOG_IF(WARNING, !newer.empty()) << CheckpointName(step) << " is evaluated, because no newer "
+                                  << "checkpoint can be used:\n  " << absl::StrJoin(newer, "\n  ");
+}
+
+absl::Status Evaluator::CheckRunOnce(bool is_late) const {
   // A checkpoint that cannot be read may be good, whatever is wrong with others.
-  if (!watcher_.unreadable().empty()) {
+  const std::vector<std::string> unreadable = watcher_.unreadable();
+  if (!unreadable.empty()) {
     if (!is_late) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("a checkpoint in ", options_.checkpoint_dir,
-                                               " cannot be read: ", watcher_.unreadable()));
+    return absl::UnavailableError(absl::StrCat("no checkpoint in ", options_.checkpoint_dir,
+                                               " can be read:\n  ",
+                                               absl::StrJoin(unreadable, "\n  ")));
   }
   const std::vector<std::string> refusals = watcher_.refusals();
   if (!refusals.empty()) {

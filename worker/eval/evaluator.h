@@ -32,7 +32,8 @@ struct EvaluatorOptions {
   bool records_best = true;
   // Evaluate only the newest checkpoint, write its metrics as JSON to `results`, and end.
   bool run_once = false;
-  // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint.
+  // How long to wait for checkpoint_dir to appear, and with run_once for a first checkpoint, or for
+  // the newest one if it cannot be read at the moment. An older one is evaluated after that.
   absl::Duration wait = absl::Minutes(10);
   absl::Duration poll_interval = absl::Seconds(1);
   // Shortest time between the starts of two evaluations. The last checkpoint of a run is evaluated
@@ -71,10 +72,10 @@ class Evaluator {
   // NOT_FOUND with a wait of 0. NOT_FOUND also: the checkpoint has no EMA (the message names it).
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
-  // be evaluated; UNAVAILABLE: a checkpoint could not be read in time. Other errors of the
-  // evaluation, and of creating the event file before it. What cannot be written after an
-  // evaluation is logged and tried again: events by EventWriter, best_checkpoint at each poll, and
-  // a few times before Run returns.
+  // be evaluated; UNAVAILABLE: checkpoints could not be read in time, and no other could be
+  // evaluated. Other errors of the evaluation, and of creating the event file before it. What
+  // cannot be written after an evaluation is logged and tried again: events by EventWriter,
+  // best_checkpoint at each poll, and a few times before Run returns.
   absl::Status Run();
 
  private:
@@ -90,7 +91,12 @@ class Evaluator {
   void SettleBest();
   // Does so until it has succeeded, for ten polls at most.
   void FinishBest();
-  absl::Status CheckRunOnce(absl::Duration deadline);
+  // The next three are for run_once. is_late: options_.wait is over.
+  CheckpointWatcher::Unreadable HowToTake(bool is_late) const;
+  // Names the checkpoints after `step`, which is evaluated, that cannot be used.
+  void WarnOfUnusable(uint64_t step) const;
+  // Returns an error if it is of no use to wait longer.
+  absl::Status CheckRunOnce(bool is_late) const;
 
   const EvaluatorOptions options_;
   const EvaluatorContext context_;

@@ -79,19 +79,54 @@ TEST_F(CheckpointWatcherTest, RetriesACheckpointThatCannotBeRead) {
   ASSERT_EQ(watcher.Poll(), absl::OkStatus());
   failing.Fail(FailingReads::What::kRead, ".safetensors", stale, 1);
   EXPECT_EQ(watcher.Take(), nullptr);
-  EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
+  EXPECT_THAT(watcher.unreadable(), ElementsAre(HasSubstr("read: Stale file handle")));
   EXPECT_THAT(watcher.refusals(), ElementsAre());
   EXPECT_THAT(watcher.untaken(), ElementsAre(10, 20));
   // The same holds if the manifest cannot be read.
   failing.Fail(FailingReads::What::kRead, folder + "/MANIFEST.json", stale, 1);
   ASSERT_EQ(watcher.Poll(), absl::OkStatus());
-  EXPECT_THAT(watcher.unreadable(), HasSubstr("read: Stale file handle"));
+  EXPECT_THAT(watcher.unreadable(), ElementsAre(HasSubstr("read: Stale file handle")));
   EXPECT_THAT(watcher.refusals(), ElementsAre());
   ASSERT_EQ(watcher.Poll(), absl::OkStatus());
-  EXPECT_EQ(watcher.unreadable(), "");
+  EXPECT_THAT(watcher.unreadable(), ElementsAre());
   const std::unique_ptr<Checkpoint> checkpoint = watcher.Take();
   ASSERT_NE(checkpoint, nullptr);
   EXPECT_EQ(checkpoint->manifest().step, 20);
+}
+
+// The newest checkpoint is damaged, and the one before it cannot be read now.
+TEST_F(CheckpointWatcherTest, WaitsForAnUnreadableCheckpointOrPassesItOver) {
+  using Unreadable = CheckpointWatcher::Unreadable;
+  FailingReads failing(&files_);
+  CheckpointWatcher watcher(&failing, "/d");
+  for (const uint64_t step : {10, 20, 30, 40}) Publish(1, step);
+  Damage("/d/ckpt-00000040/shard-00000-of-00001.safetensors");
+  failing.Fail(FailingReads::What::kRead, "ckpt-00000030/MANIFEST.json",
+               absl::InternalError("read: Stale file handle"), 1);
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  EXPECT_EQ(watcher.Take(Unreadable::kWait), nullptr);
+  EXPECT_THAT(watcher.UnusableAfter(10),
+              ElementsAre(HasSubstr("ckpt-00000030: read: Stale"), HasSubstr("ckpt-00000040: ")));
+  EXPECT_THAT(watcher.UnusableAfter(30), ElementsAre(HasSubstr("ckpt-00000040: ")));
+  std::unique_ptr<Checkpoint> checkpoint = watcher.Take(Unreadable::kPassOver);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->manifest().step, 20);
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  // Now its weights cannot be read.
+  const auto fail = [&] {
+    failing.Fail(FailingReads::What::kRead, "ckpt-00000030/shard-00000-of-00001.safetensors",
+                 absl::InternalError("read: Stale file handle"), 1);
+  };
+  fail();
+  EXPECT_EQ(watcher.Take(Unreadable::kWait), nullptr);
+  fail();
+  checkpoint = watcher.Take(Unreadable::kPassOver);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->manifest().step, 10);
+  ASSERT_EQ(watcher.Poll(), absl::OkStatus());
+  checkpoint = watcher.Take(Unreadable::kWait);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->manifest().step, 30);
 }
 
 TEST_F(CheckpointWatcherTest, SeesTheEndOfTrainingInARepublishedManifest) {

@@ -25,6 +25,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -388,14 +389,34 @@ TEST_F(EvaluatorTest, RunOnceWaitsForACheckpointThatCannotBeRead) {
   const absl::Status io_error = absl::InternalError("read: Input/output error");
   failing_.Fail(FailingReads::What::kRead, "ckpt-00000300/MANIFEST.json", io_error, 3);
   options_.run_once = true;
+  options_.records_best = false;
   options_.wait = absl::Seconds(5);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 300);
   EXPECT_EQ(sleeps_, 3);
+  // It cannot be read in time, so the newest of the others is evaluated, with a warning.
+  const WarningSink sink;
   failing_.Fail(FailingReads::What::kRead, "ckpt-00000300/MANIFEST.json", io_error, 100);
-  const absl::Status late = Run();
-  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
-  EXPECT_THAT(std::string(late.message()), HasSubstr("read: Input/output error"));
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(sleeps_, 5);
+  EXPECT_THAT(sink.warnings.back(),
+              AllOf(HasSubstr("ckpt-00000100 is evaluated"), HasSubstr("ckpt-00000200: "),
+                    HasSubstr("ckpt-00000300: "), HasSubstr("read: Input/output error")));
+}
+
+TEST_F(EvaluatorTest, RunOnceDoesNotWaitForAnOlderCheckpoint) {
+  for (const uint64_t step : {100, 200}) Publish(step, 1);
+  used_files_ = &failing_;
+  const absl::Status denied = absl::PermissionDeniedError("open: Permission denied");
+  failing_.Fail(FailingReads::What::kOpen, "ckpt-00000100/MANIFEST.json", denied, 1000);
+  options_.run_once = true;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 200);
+  EXPECT_EQ(sleeps_, 0);
+  ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000200"), absl::OkStatus());
+  options_.wait = absl::Seconds(5);
+  EXPECT_THAT(Run().ToString(), AllOf(HasSubstr("UNAVAILABLE: "),
+                                      HasSubstr("ckpt-00000100: open: Permission denied")));
 }
 
 // The metrics are printed all the same, and the files are written when the disk has room again.
@@ -467,6 +488,16 @@ TEST_F(EvaluatorTest, AMissingDirectoryIsAMissedDeadline) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere does not exist"));
   EXPECT_THAT(progress_.str(), HasSubstr("/nowhere (does not exist yet) 30 s"));
+}
+
+TEST_F(EvaluatorTest, WaitsForADirectoryThatAFailedStartHasRemoved) {
+  EXPECT_EQ(Run([&](int call) {
+              if (call == 1) ASSERT_EQ(files_.RemoveDirectory("/d"), absl::OkStatus());
+              if (call == 2) ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus());
+              if (call == 3) Publish(300, 3, /*done=*/true);
+            }),
+            absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(300));
 }
 
 TEST_F(EvaluatorTest, EvaluatesMovingAveragesOnRequest) {
