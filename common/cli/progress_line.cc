@@ -18,6 +18,13 @@ std::string FormatRate(double rate) {
   return rate == 0 || rate >= 0.001 ? absl::StrFormat("%.4f", rate) : absl::StrFormat("%.2e", rate);
 }
 
+// Returns for example "waiting for ps task 0 35 s". The time is left out before it is a second.
+std::string FormatWait(absl::string_view verb, absl::string_view for_whom,
+                       absl::Duration duration) {
+  const int64_t seconds = absl::ToInt64Seconds(duration);
+  return absl::StrCat(verb, " for ", for_whom, seconds > 0 ? absl::StrCat(" ", seconds, " s") : "");
+}
+
 }  // namespace
 
 std::string FormatTimeLeft(absl::Duration duration) {
@@ -113,15 +120,14 @@ void ProgressLine::Wait(absl::string_view for_whom) {
   if (is_due) {
     wait_shown_ = true;
     last_wait_shown_ = now;
-    Show(absl::StrCat("waiting for ", for_whom, " ", absl::ToInt64Seconds(now - waiting_since_),
-                      " s"));
+    Show(FormatWait("waiting", for_whom, now - waiting_since_));
   }
 }
 
 void ProgressLine::Rest() {
   if (waiting_ && wait_shown_) {
-    const int64_t seconds = absl::ToInt64Seconds(clock_->Now() - waiting_since_);
-    Show(options_.is_terminal ? "" : absl::StrCat("waited for ", waiting_for_, " ", seconds, " s"));
+    const absl::Duration waited = clock_->Now() - waiting_since_;
+    Show(options_.is_terminal ? "" : FormatWait("waited", waiting_for_, waited));
   }
   waiting_ = false;
 }

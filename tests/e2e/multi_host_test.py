@@ -73,7 +73,7 @@ class MultiHost(ClusterTest):
         first.wait_for("serving version")
         first.kill()
         first.wait()
-        second.wait_for(f"waiting for ps task 0 at {self.addresses('run')[0]} 0 s")
+        second.wait_for(f"waiting for ps task 0 at {self.addresses('run')[0]}\n")
         self.task("run", config, 0, "run.again.log").wait_for("serving version")
         second.wait_for("waited for ps task 0 at")
         self.assertIsNone(second.popen.poll())

@@ -64,10 +64,10 @@ TEST(ProgressLineTest, ARestEndsTheWait) {
     clock.Sleep(absl::Seconds(35));
   }
   EXPECT_EQ(log.str(),
-            "waiting for ps task 0 0 s\nwaited for ps task 0 35 s\n"
-            "waiting for ps task 0 0 s\nwaited for ps task 0 35 s\n");
+            "waiting for ps task 0\nwaited for ps task 0 35 s\n"
+            "waiting for ps task 0\nwaited for ps task 0 35 s\n");
   const std::string cleared = "\r\x1b[K";
-  const std::string once = cleared + "waiting for ps task 0 0 s" + cleared;
+  const std::string once = cleared + "waiting for ps task 0" + cleared;
   EXPECT_EQ(terminal.str(), once + once);
 }
 
@@ -105,10 +105,24 @@ TEST(ProgressLineTest, SaysWhichCloneItWaitsForAndHowLong) {
   clock.Sleep(absl::Seconds(3));
   line.Wait("clone 3 of 3 (never seen)");
   line.Update(At(1));
-  EXPECT_EQ(out.str(), absl::StrCat("waiting for clone 2 of 3 (never seen) 0 s\n"
+  EXPECT_EQ(out.str(), absl::StrCat("waiting for clone 2 of 3 (never seen)\n"
                                     "waiting for clone 2 of 3 (never seen) 30 s\n"
-                                    "waiting for clone 3 of 3 (never seen) 0 s\n",
+                                    "waiting for clone 3 of 3 (never seen)\n",
                                     FormatProgress(At(1)), "\n"));
+}
+
+TEST(ProgressLineTest, NamesNoTimeBeforeASecondHasPassed) {
+  FakeClock clock;
+  std::ostringstream out;
+  {
+    ProgressLine line(&out, &clock, {.is_terminal = true});
+    for (int i = 0; i < 5; ++i) {
+      line.Wait("ps task 0");
+      clock.Sleep(absl::Milliseconds(300));
+    }
+  }
+  const std::string early = "\r\x1b[Kwaiting for ps task 0";
+  EXPECT_EQ(out.str(), absl::StrCat(early, early, early, early, early, " 1 s\n"));
 }
 
 TEST(ProgressLineTest, AProgressLineDoesNotDelayTheWaitingLine) {
@@ -123,7 +137,7 @@ TEST(ProgressLineTest, AProgressLineDoesNotDelayTheWaitingLine) {
   clock.Sleep(absl::Milliseconds(100));
   line.Wait("clone 2 of 3 (compute)");
   EXPECT_EQ(out.str(), absl::StrCat(FormatProgress(At(1)), "\n", FormatProgress(At(3)), "\n",
-                                    "waiting for clone 2 of 3 (compute) 0 s\n"));
+                                    "waiting for clone 2 of 3 (compute)\n"));
 }
 
 TEST(ProgressLineTest, AlternatingClonesDoNotFillTheLog) {
@@ -137,7 +151,7 @@ TEST(ProgressLineTest, AlternatingClonesDoNotFillTheLog) {
   }
   const std::string text = out.str();
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 22);
-  EXPECT_NE(text.find("waiting for clone 1 0 s"), std::string::npos);
+  EXPECT_NE(text.find("waiting for clone 1"), std::string::npos);
 }
 
 TEST(ProgressLineTest, RefreshesAndCutsTheLineOnATerminal) {
