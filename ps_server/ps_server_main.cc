@@ -22,6 +22,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/train_dir.h"
+#include "common/checkpoint/train_dir_lock.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
@@ -380,10 +381,14 @@ absl::Status RunServer(bool check_config) {
   ServerOptions options = OptionsFromFlags(cluster, std::move(config), sync);
   options.security = security;
   options.stop_requested = [&signal] { return signal->requested(); };
-  // The lock comes before everything that a server on the same folder has too: the trace file and
-  // the ports.
+  // The lock comes before everything that another process with the same task has too: the trace
+  // file and the ports.
+  std::unique_ptr<TrainDirLock> lock_of_task;
   if (options.task_index <= 0) {
     PP_ASSIGN_OR_RETURN(options.locked_train_dir, TrainDir::Open(&files, options.train_dir));
+  } else {
+    PP_ASSIGN_OR_RETURN(lock_of_task,
+                        TrainDirLock::Take(&files, options.train_dir, options.task_index));
   }
   ClockOffset trace_clock;
   std::unique_ptr<TraceWriter> trace;

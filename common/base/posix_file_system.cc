@@ -264,17 +264,22 @@ absl::StatusOr<int64_t> PosixFileSystem::FreeBytes(const std::string& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return ErrnoToStatus(errno, "open lock", path);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    close(fd);
-    if (error == EWOULDBLOCK) {
-      return absl::UnavailableError(absl::StrCat(path, " is locked by another process"));
+  for (;;) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoToStatus(errno, "open lock", path);
+    struct stat info;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &info) != 0) {
+      const int error = errno;
+      close(fd);
+      if (error == EWOULDBLOCK) {
+        return absl::UnavailableError(absl::StrCat(path, " is locked by another process"));
+      }
+      return ErrnoToStatus(error, "lock", path);
     }
-    return ErrnoToStatus(error, "lock", path);
+    if (info.st_nlink > 0) return std::make_unique<PosixFileLock>(fd);
+    // The last holder removed the file between the two calls. Others would not see this lock.
+    close(fd);
   }
-  return std::make_unique<PosixFileLock>(fd);
 }
 
 int AllocateFile(int descriptor, int64_t size_bytes) {

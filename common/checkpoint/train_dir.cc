@@ -25,7 +25,6 @@
 namespace pushpull {
 namespace {
 
-constexpr char kLockFile[] = "LOCK";
 constexpr char kRunIdFile[] = "run_id";
 constexpr char kEpochFile[] = "EPOCH";
 constexpr char kReplicasFile[] = "REPLICAS";
@@ -132,26 +131,20 @@ absl::Status TrainDir::RemovePendingBefore(uint64_t epoch) {
   return absl::OkStatus();
 }
 
-TrainDir::TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock)
+TrainDir::TrainDir(FileSystem* files, std::string path, std::unique_ptr<TrainDirLock> lock)
     : files_(files), path_(std::move(path)), lock_(std::move(lock)) {}
 
 absl::StatusOr<std::unique_ptr<TrainDir>> TrainDir::Open(FileSystem* files,
                                                          const std::string& path) {
-  PP_RETURN_IF_ERROR(MakeDirectories(*files, path));
-  absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(JoinPath(path, kLockFile));
-  if (absl::IsUnavailable(lock.status())) {
-    return absl::UnavailableError(absl::StrCat("another server works in ", path, " (",
-                                               lock.status().message(),
-                                               "); stop it or choose another train_dir"));
-  }
-  PP_RETURN_IF_ERROR(lock.status());
+  PP_ASSIGN_OR_RETURN(std::unique_ptr<TrainDirLock> lock,
+                      TrainDirLock::Take(files, path, /*task=*/0));
   // The entry of the folder in its parent must survive a power cut, or nothing in the folder does.
   const size_t slash = path.rfind('/', path.find_last_not_of('/'));
   const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (absl::Status synced = files->SyncDirectory(parent); !synced.ok()) {
     LOG(WARNING) << path << " may not survive a power cut: " << synced.message();
   }
-  return std::unique_ptr<TrainDir>(new TrainDir(files, path, *std::move(lock)));
+  return std::unique_ptr<TrainDir>(new TrainDir(files, path, std::move(lock)));
 }
 
 absl::StatusOr<std::optional<std::string>> TrainDir::ReadRunId() const {

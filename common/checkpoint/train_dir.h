@@ -1,5 +1,5 @@
 // Manages the small files in a train_dir beside the checkpoints: LOCK, run_id, EPOCH and REPLICAS.
-// LOCK admits one server per directory, and relies on a file system with working flock and atomic
+// LOCK admits one server per directory (train_dir_lock.h). Relies on a file system with atomic
 // rename, as local ones have. All functions block on the disk.
 #ifndef PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
 #define PUSHPULL_COMMON_CHECKPOINT_TRAIN_DIR_H_
@@ -16,11 +16,12 @@
 #include "absl/strings/string_view.h"
 
 #include "common/base/file_system.h"
+#include "common/checkpoint/train_dir_lock.h"
 
 namespace pushpull {
 
-// A train_dir that this process has locked. The destructor releases the lock. Not thread-safe. The
-// file system must outlive it.
+// A train_dir that this process has locked. The destructor releases the lock and removes a folder
+// that has not been used (~TrainDirLock). Not thread-safe. The file system must outlive it.
 class TrainDir {
  public:
   // Creates the folder if it does not exist and takes LOCK. UNAVAILABLE: another server holds it.
@@ -68,11 +69,11 @@ class TrainDir {
   // pinned: the steps of the checkpoints that an evaluator protects.
   bool PutBackOrKeep(const std::string& name,
                      const absl::StatusOr<std::vector<uint64_t>>& pinned) const;
-  TrainDir(FileSystem* files, std::string path, std::unique_ptr<FileLock> lock);
+  TrainDir(FileSystem* files, std::string path, std::unique_ptr<TrainDirLock> lock);
 
   FileSystem* files_;
   std::string path_;
-  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<TrainDirLock> lock_;
 };
 
 // Returns the number in the folder's EPOCH, or 0 if the file does not exist. DATA_LOSS: the file

@@ -168,6 +168,7 @@ class BadInput(EndToEndTest):
                             f"--train_dir={self.folder / 'other'}",
                             f"--listen={self.address('run')}", "--state_dir=")
         self.expect(second, 65, "run.sock", "in use")
+        self.assertFalse((self.folder / "other").exists())
 
     def test_second_server_on_one_directory(self):
         config = self.write_config()

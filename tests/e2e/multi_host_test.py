@@ -78,6 +78,15 @@ class MultiHost(ClusterTest):
         second.wait_for("waited for ps task 0 at")
         self.assertIsNone(second.popen.poll())
 
+    def test_a_task_that_runs_already_is_named(self):
+        config = self.write_config(steps=1000000)
+        first, second = [self.task("run", config, index) for index in (0, 1)]
+        second.wait_for("listening on")
+        again = self.task("run", config, 1, "run.again.log")
+        self.assertEqual(again.wait(), 200, again.text())
+        self.assertIn(f"ps task 1 runs already in {self.folder / 'run'} (", again.text())
+        self.assertIsNone(first.popen.poll())
+
     def test_sigterm_of_the_second_task_drains_the_job(self):
         config = self.write_config(steps=1000000)
         tasks = [self.task("run", config, index) for index in (0, 1)]

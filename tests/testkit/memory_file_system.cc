@@ -409,11 +409,11 @@ absl::Status MemoryFileSystem::RemoveDirectory(const std::string& path) {
 absl::StatusOr<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path) {
   absl::MutexLock lock(&state_->mutex);
   PP_RETURN_IF_ERROR(state_->Call(absl::StrCat("lock ", path)));
+  const auto [parent, name] = state_->Parent(path);
+  if (parent == nullptr) return Missing(path);
   if (!state_->locks.insert(path).second) {
     return absl::UnavailableError(absl::StrCat(path, " is locked by another process"));
   }
-  const auto [parent, name] = state_->Parent(path);
-  if (parent == nullptr) return Missing(path);
   NodePtr& node = parent->entries[name];
   if (node == nullptr) node = std::make_shared<Node>();
   return std::make_unique<MemoryLock>(state_, path);

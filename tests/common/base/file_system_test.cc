@@ -3,9 +3,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -141,6 +144,25 @@ TEST_P(FileSystemTest, OnlyOneHolderGetsALock) {
     EXPECT_TRUE(absl::IsUnavailable(files_->Lock(Path("LOCK")).status()));
   }
   EXPECT_TRUE(files_->Lock(Path("LOCK")).ok());
+}
+
+// A holder may open the file that the last one removes.
+TEST_P(FileSystemTest, OnlyOneHolderGetsALockWhoseFileIsRemoved) {
+  std::atomic<int> holders = 0;
+  std::atomic<int> left = 3000;
+  const auto work = [&] {
+    while (left > 0) {
+      const auto lock = files_->Lock(Path("LOCK"));
+      if (!lock.ok()) continue;
+      EXPECT_EQ(++holders, 1);
+      --left;
+      --holders;
+      EXPECT_EQ(files_->RemoveFile(Path("LOCK")), absl::OkStatus());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_P(FileSystemTest, AtomicWriteLeavesNoTemporary) {

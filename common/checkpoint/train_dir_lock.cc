@@ -1,0 +1,93 @@
+#include "common/checkpoint/train_dir_lock.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "common/base/status_macros.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kLockFile[] = "LOCK";
+// How often the folder may vanish between its creation and the lock.
+constexpr int kAttempts = 5;
+
+// Returns the folder and those of its parents that do not exist, the outermost first.
+std::vector<std::string> MissingFolders(FileSystem& files, const std::string& path) {
+  std::vector<std::string> missing;
+  std::string folder = path;
+  for (;;) {
+    folder.resize(folder.find_last_not_of('/') + 1);
+    if (folder.empty() || !absl::IsNotFound(files.GetInfo(folder).status())) break;
+    missing.push_back(folder);
+    folder = FolderOf(folder);
+  }
+  std::reverse(missing.begin(), missing.end());
+  return missing;
+}
+
+bool IsLockFile(absl::string_view name) {
+  return name == kLockFile || absl::StartsWith(name, absl::StrCat(kLockFile, "."));
+}
+
+}  // namespace
+
+TrainDirLock::TrainDirLock(FileSystem* files, std::string path, int task)
+    : files_(files),
+      path_(std::move(path)),
+      task_(task),
+      file_(JoinPath(path_, task == 0 ? kLockFile : absl::StrCat(kLockFile, ".", task))) {}
+
+absl::StatusOr<std::unique_ptr<TrainDirLock>> TrainDirLock::Take(FileSystem* files,
+                                                                 const std::string& path,
+                                                                 int task) {
+  std::unique_ptr<TrainDirLock> lock(new TrainDirLock(files, path, task));
+  absl::Status acquired = lock->Acquire();
+  // Another process whose start has failed removes the folder that it has created.
+  for (int i = 1; i < kAttempts && absl::IsNotFound(acquired); ++i) acquired = lock->Acquire();
+  PP_RETURN_IF_ERROR(acquired);
+  return lock;
+}
+
+absl::Status TrainDirLock::Acquire() {
+  // An earlier attempt may have created more of the folders.
+  std::vector<std::string> missing = MissingFolders(*files_, path_);
+  if (missing.size() > made_.size()) made_ = std::move(missing);
+  PP_RETURN_IF_ERROR(MakeDirectories(*files_, path_));
+  file_is_new_ = absl::IsNotFound(files_->GetInfo(file_).status());
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = files_->Lock(file_);
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::UnavailableError(
+        task_ == 0 ? absl::StrCat("another server works in ", path_, " (", lock.status().message(),
+                                  "); stop it or choose another train_dir")
+                   : absl::StrCat("ps task ", task_, " runs already in ", path_, " (",
+                                  lock.status().message(),
+                                  "); stop it, or give this process the index of another task"));
+  }
+  PP_ASSIGN_OR_RETURN(lock_, std::move(lock));
+  return absl::OkStatus();
+}
+
+TrainDirLock::~TrainDirLock() {
+  // The lock is held meanwhile, so no other process works in the folder. One that opens the file
+  // before it is removed gets a lock only once this one is released, sees that the file is gone,
+  // and creates it anew (FileSystem::Lock).
+  if (lock_ != nullptr && !RemoveUnusedFile()) return;
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
+    const absl::Status removed = files_->RemoveDirectory(*folder);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return;
+  }
+}
+
+bool TrainDirLock::RemoveUnusedFile() {
+  if (!file_is_new_) return false;
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(path_);
+  return names.ok() && std::all_of(names->begin(), names->end(), IsLockFile) &&
+         files_->RemoveFile(file_).ok();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,85 @@
+#include "common/checkpoint/train_dir_lock.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "tests/testkit/failing_reads.h"
+#include "tests/testkit/memory_file_system.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(TrainDirLock, AnUnusedFolderIsRemovedWithTheParentsThatWereMissing) {
+  MemoryFileSystem files;
+  ASSERT_EQ(files.MakeDirectory("/runs"), absl::OkStatus());
+  for (const char* path : {"/runs/today/first", "/runs/today//first//", "/runs/today"}) {
+    auto lock = TrainDirLock::Take(&files, path, /*task=*/0);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_THAT(*files.List(path), ElementsAre("LOCK"));
+    lock->reset();
+    EXPECT_THAT(*files.List("/runs"), ElementsAre()) << path;
+  }
+}
+
+TEST(TrainDirLock, WhatWasThereBeforeStays) {
+  MemoryFileSystem files;
+  ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
+  ASSERT_TRUE(TrainDirLock::Take(&files, "/d", /*task=*/0).ok());
+  EXPECT_THAT(*files.List("/d"), ElementsAre());
+  ASSERT_EQ(WriteFileAtomically(files, "/d/LOCK", ""), absl::OkStatus());
+  ASSERT_TRUE(TrainDirLock::Take(&files, "/d", /*task=*/0).ok());
+  EXPECT_THAT(*files.List("/d"), ElementsAre("LOCK"));
+}
+
+TEST(TrainDirLock, AUsedFolderStays) {
+  MemoryFileSystem files;
+  {
+    const auto lock = TrainDirLock::Take(&files, "/new/d", /*task=*/0);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    ASSERT_EQ(WriteFileAtomically(files, "/new/d/run_id", "x"), absl::OkStatus());
+  }
+  EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK", "run_id"));
+}
+
+TEST(TrainDirLock, EachTaskIsServedOnce) {
+  MemoryFileSystem files;
+  auto first = TrainDirLock::Take(&files, "/d", /*task=*/0);
+  auto second = TrainDirLock::Take(&files, "/d", /*task=*/1);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  const absl::Status again = TrainDirLock::Take(&files, "/d", /*task=*/1).status();
+  EXPECT_TRUE(absl::IsUnavailable(again)) << again;
+  EXPECT_THAT(std::string(again.message()),
+              HasSubstr("ps task 1 runs already in /d (/d/LOCK.1 is locked by another process)"));
+  EXPECT_THAT(std::string(TrainDirLock::Take(&files, "/d", /*task=*/0).status().message()),
+              HasSubstr("another server works in /d"));
+  EXPECT_THAT(*files.List("/d"), ElementsAre("LOCK", "LOCK.1"));
+  second->reset();
+  EXPECT_THAT(*files.List("/d"), ElementsAre("LOCK"));
+  first->reset();
+  EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/d").status()));
+}
+
+// Another process, whose start has failed, removes the folder after this one has seen that it
+// exists.
+TEST(TrainDirLock, AFolderThatVanishesBeforeTheLockIsCreatedAgain) {
+  MemoryFileSystem files;
+  FailingReads removing(&files);
+  removing.Fail(FailingReads::What::kGetInfo, "/LOCK", absl::OkStatus(), 1);
+  removing.AtFailure([&files] { EXPECT_EQ(files.RemoveDirectory("/new/d"), absl::OkStatus()); });
+  auto lock = TrainDirLock::Take(&removing, "/new/d", /*task=*/0);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(removing.failed(), 1);
+  EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK"));
+  lock->reset();
+  EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/new").status()));
+}
+
+}  // namespace
+}  // namespace pushpull
