@@ -161,9 +161,10 @@ class Supervisor:
     def run(self) -> int:
         """Runs the clones until all have ended. Returns the exit code of the worker.
 
-        0: every clone has ended with 0 or was evicted. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. 70: a
-        clone kept dying. Otherwise the code of the clone that failed for good. Raises ServerFailedError if the server
-        that the supervisor runs has failed.
+        0: every clone has ended with 0 or was evicted. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After
+        a clone has died MAX_RAPID_DEATHS times in a row: the code of its last process if that is curable, 70 if the
+        last one was killed by a signal or could not be started. Otherwise the code of the clone that failed for good.
+        Raises ServerFailedError if the server that the supervisor runs has failed.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
