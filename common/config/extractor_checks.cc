@@ -113,7 +113,17 @@ void WarnAboutHyperparams(const config::SsdFeatureExtractor& extractor, const st
 void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
   const config::FeaturePyramidNetworks& fpn = ssd.feature_extractor().fpn();
   checker->Between(field + ".min_level", fpn.min_level(), kFirstPyramidLevel, kLastBackboneLevel);
-  checker->Between(field + ".max_level", fpn.max_level(), kLastBackboneLevel, kLastPyramidLevel);
+  if (fpn.max_level() >= kFirstPyramidLevel && fpn.max_level() < kLastBackboneLevel) {
+    checker->Add(field + ".max_level",
+                 absl::StrCat(kLastBackboneLevel, " to ", kLastPyramidLevel,
+                              ", because all levels of the backbone are read; in TensorFlow the "
+                              "backbone's layers after a lower level have no effect"),
+                 absl::StrCat(fpn.max_level()),
+                 absl::StrCat("set it, and max_level of multiscale_anchor_generator, to ",
+                              kLastBackboneLevel));
+  } else {
+    checker->Between(field + ".max_level", fpn.max_level(), kLastBackboneLevel, kLastPyramidLevel);
+  }
   checker->Between(field + ".additional_layer_depth", fpn.additional_layer_depth(), 1, kMaxDepth);
   CheckMapsDouble(ssd, field, fpn.min_level(), kLastBackboneLevel, checker);
 }

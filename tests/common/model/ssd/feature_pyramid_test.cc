@@ -19,6 +19,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
@@ -441,7 +442,13 @@ TEST(FeaturePyramidTest, RefusesPyramidsThatDoNotFit) {
   };
   EXPECT_THAT(problems("fpn { min_level: 6 }"),
               HasSubstr("feature_extractor.fpn.min_level: expected a number from 2 to 5, got 6"));
-  EXPECT_THAT(problems("fpn { max_level: 4 }"), HasSubstr("fpn.max_level"));
+  EXPECT_THAT(
+      problems("fpn { max_level: 4 }"),
+      AllOf(HasSubstr("fpn.max_level: expected 5 to 10, because all levels of the backbone "
+                      "are read"),
+            HasSubstr("got 4; set it, and max_level of multiscale_anchor_generator, to 5")));
+  EXPECT_THAT(problems("fpn { max_level: 1 }"),
+              HasSubstr("fpn.max_level: expected a number from 5 to 10, got 1"));
   EXPECT_THAT(problems("fpn { max_level: 6 }"),
               HasSubstr("those of model.ssd.feature_extractor.fpn (3, 6), got 3, 7"));
   EXPECT_THAT(problems("fpn { additional_layer_depth: 0 }"), HasSubstr("additional_layer_depth"));
