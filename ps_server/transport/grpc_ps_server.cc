@@ -3,7 +3,6 @@
 // Tested by tests/ps_server/transport/shared_chunks_test.cc.
 #include "ps_server/transport/grpc_ps_server.h"
 
-#include <google/protobuf/message.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
 
@@ -45,11 +44,13 @@ using AllMethods = PUSHPULL_UNARY_METHODS(PUSHPULL_ROW) ChunkMethods
 #undef PUSHPULL_ROW
 #undef PUSHPULL_END
 
-// Removes the fields of the message, at any depth, that this build does not know. The server keeps
-// some messages of a peer and shows them to others, and unknown fields have passed no check.
-// gRPC has made the message for this call alone; only its interface calls it const.
-void DropUnknownFields(const google::protobuf::Message& request) {
-  const_cast<google::protobuf::Message&>(request).DiscardUnknownFields();
+// Returns the message without the fields, at any depth, that this build does not know. The server
+// keeps some messages of a peer and shows them to others, and unknown fields have passed no check.
+template <typename Request>
+Request KnownFieldsOf(const Request& request) {
+  Request known = request;
+  known.DiscardUnknownFields();
+  return known;
 }
 
 // Whether requests of the method may be as long as a message (ServerLimits::max_request_bytes).
@@ -95,11 +96,11 @@ class Service final : public AllMethods {
                           ps::OpenSharedMemoryReply* reply) override {
     using Reply = ps::OpenSharedMemoryReply;
     return Start(*context, RowOf(PsMethod::kOpenSharedMemory), *request, reply,
-                 [&](PsHandler::Done<Reply> done) {
+                 [&](const auto& known, PsHandler::Done<Reply> done) {
                    const absl::Status reachable = services_.exchanges.CheckHost(*request);
                    if (!reachable.ok()) return done(reachable);
-                   handler_->OpenSharedMemory(*request, [this, request, done = std::move(done)](
-                                                            absl::StatusOr<Reply> admitted) {
+                   handler_->OpenSharedMemory(known, [this, request, done = std::move(done)](
+                                                         absl::StatusOr<Reply> admitted) {
                      if (!admitted.ok()) return done(std::move(admitted));
                      const absl::Status opened = services_.exchanges.Open(*request, &*admitted);
                      done(opened.ok() ? std::move(admitted) : opened);
@@ -118,9 +119,9 @@ class Service final : public AllMethods {
   Unary* Answer(Context* context, const PsMethodRow& row, Function<Request, Reply> function,
                 const Request& request, Reply* reply) {
     const bool proven = IsProven(*context, row, request);
-    const auto call = [&](PsHandler::Done<Reply> done) {
+    const auto call = [&](const Request& known, PsHandler::Done<Reply> done) {
       if (row.proof != PeerProof::kRequired || certificates_ || proven) {
-        return (handler_->*function)(request, std::move(done));
+        return (handler_->*function)(known, std::move(done));
       }
       const absl::Status refusal = absl::PermissionDeniedError(
           absl::StrCat(row.name,
@@ -149,9 +150,10 @@ class Service final : public AllMethods {
                      secret_->ProveRequest(row.name, request));
   }
 
-  // Runs `call` if the request is not too long and the caller may use its worker_id, and answers
-  // with an error if not. A proof in the call has been compared before, because it covers unknown
-  // fields too.
+  // Runs `call`, with the fields of the request that are known, if the request is not too long and
+  // the caller may use its worker_id, and answers with an error if not. The message that `call`
+  // gets is valid until it returns. A proof in the call has been compared before, because it covers
+  // unknown fields too.
   template <typename Request, typename Reply, typename Call>
   Unary* Start(const Context& context, const PsMethodRow& row, const Request& request, Reply* reply,
                const Call& call, typename UnaryReactor<Reply>::ProveFn prove = nullptr) {
@@ -164,8 +166,7 @@ class Service final : public AllMethods {
     }
     auto* reactor = new UnaryReactor<Reply>(reply, std::move(guards), std::move(prove));
     if (allowed.ok()) {
-      DropUnknownFields(request);
-      call(reactor->MakeDone());
+      call(KnownFieldsOf(request), reactor->MakeDone());
     } else {
       reactor->MakeDone()(allowed);
     }
