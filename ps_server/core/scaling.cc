@@ -54,9 +54,13 @@ void Scaling::Ask(CallId call, const ps::ScaleRequest& request, uint64_t next_st
     return;
   }
   call_ = call;
-  if (wanted == on_disk_ && wanted == due_number_.value_or(members_->num_replicas())) {
-    return Answer(next_step);
-  }
+  // The step that follows the applied version can be divided now only if it waits for absent clones
+  // or has not begun. A number that is due from a later step on is written again then, because the
+  // coordinator divides the open step when the disk has answered.
+  const bool is_overtaken = due_number_.has_value() && next_step == job_.version + 1;
+  const bool is_settled =
+      wanted == on_disk_ && wanted == due_number_.value_or(members_->num_replicas());
+  if (is_settled && !is_overtaken) return Answer(next_step);
   persisting_ = wanted;
   on_disk_.reset();  // not known until the disk answers, nor after an error
   actions_->push_back(coordinator_action::PersistReplicas{wanted});

@@ -181,6 +181,16 @@ TEST_F(ScalingTest, AStepThatWaitsForAbsentClonesIsDividedAnewAtOnce) {
   EXPECT_EQ(coordinator_->version(), 1u);
 }
 
+TEST_F(ScalingTest, ARepeatedCallDividesTheOpenStepIfItsClonesHaveGone) {
+  StartWithClones();
+  EXPECT_EQ(Scale(2).from_step(), 2u);
+  Pass(2 * options_.lease);
+  const ps::ScaleReply reply = Scale(2);
+  EXPECT_EQ(reply.from_step(), 1u);
+  EXPECT_EQ(reply.previous_num_replicas(), 3u);
+  EXPECT_EQ(coordinator_->num_replicas(), 2u) << "the answer says that step 1 has the new number";
+}
+
 TEST_F(ScalingTest, ReplicasWithoutAHomeAreSharedOut) {
   StartWithClones();
   Pass(options_.lease / 2);
