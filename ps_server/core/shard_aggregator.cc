@@ -30,7 +30,6 @@ absl::StatusOr<ps::PushReply> PushReplyOf(const absl::StatusOr<ps::CommitReply>&
   ps::PushReply reply;
   reply.set_outcome(commit->outcome());
   reply.set_level(commit->level());
-  reply.set_epoch(commit->epoch());
   reply.set_version(commit->version());
   reply.set_staleness(commit->staleness());
   reply.set_new_grants_step(commit->new_grants_step());
@@ -175,16 +174,12 @@ void ShardAggregator::On(const shard_event::FinishPush& event) {
     return;
   }
   ps::PushReply reply;
-  reply.set_epoch(epoch_);
   reply.set_version(version_);
   reply.set_level(applied ? ps::APPLIED : ps::STAGED);
   reply.set_outcome(applied ? ps::PushReply::ALREADY_APPLIED : ps::PushReply::ACCEPTED);
-  const std::vector<uint32_t> missing =
-      applied ? std::vector<uint32_t>() : staging_.Missing(key.replica(), IdOf(key));
-  if (!missing.empty()) {
+  if (!applied && !staging_.IsComplete(key.replica(), IdOf(key))) {
     reply.set_level(ps::LEVEL_UNKNOWN);
     reply.set_outcome(ps::PushReply::INCOMPLETE);
-    reply.mutable_missing_chunks()->Assign(missing.begin(), missing.end());
   } else if (options_.tasks == 1 && event.last.has_commit()) {
     // A contribution that is applied already goes there too: the coordinator counts late ones.
     ps::CommitRequest request;

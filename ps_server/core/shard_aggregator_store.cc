@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<StagedContribution>> ShardAggregator::Collect(
   for (const ps::Contribution& contribution : request.contributions()) {
     const ContributionId id{contribution.grant(),
                             options_.sync ? request.step() : contribution.sequence()};
-    auto chunks = staging_.Complete(contribution.replica(), id);
+    auto chunks = staging_.AllChunks(contribution.replica(), id);
     if (!chunks.has_value()) {
       return absl::InternalError(absl::StrFormat(
           "shard %d does not hold replica %d's contribution (grant %d) to step %d, which was "

@@ -33,24 +33,17 @@ const Staging::Replica* Staging::Find(uint32_t replica_number, const Contributio
   return it != replicas_.end() && Holds(it->second, id) ? &it->second : nullptr;
 }
 
-std::vector<uint32_t> Staging::Missing(uint32_t replica_number, const ContributionId& id) const {
+bool Staging::IsComplete(uint32_t replica_number, const ContributionId& id) const {
   const Replica* replica = Find(replica_number, id);
-  std::vector<uint32_t> missing;
-  for (int i = 0; i < num_chunks_; ++i) {
-    if (replica == nullptr || !replica->chunks[i].present) missing.push_back(i);
-  }
-  return missing;
+  return replica != nullptr && std::all_of(replica->chunks.begin(), replica->chunks.end(),
+                                           [](const Chunk& chunk) { return chunk.present; });
 }
 
-std::optional<std::vector<EncodedChunk>> Staging::Complete(uint32_t replica_number,
-                                                           const ContributionId& id) const {
-  const Replica* replica = Find(replica_number, id);
-  if (replica == nullptr) return std::nullopt;
+std::optional<std::vector<EncodedChunk>> Staging::AllChunks(uint32_t replica_number,
+                                                            const ContributionId& id) const {
+  if (!IsComplete(replica_number, id)) return std::nullopt;
   std::vector<EncodedChunk> chunks;
-  for (const Chunk& chunk : replica->chunks) {
-    if (!chunk.present) return std::nullopt;
-    chunks.push_back(chunk.encoded);
-  }
+  for (const Chunk& chunk : Find(replica_number, id)->chunks) chunks.push_back(chunk.encoded);
   return chunks;
 }
 

@@ -38,11 +38,11 @@ class Staging {
   Added Add(uint32_t replica, const ContributionId& id, uint32_t chunk, uint32_t crc32c,
             const EncodedChunk& encoded);
 
-  // Returns the chunks that are missing: all of them if the replica stages another contribution.
-  std::vector<uint32_t> Missing(uint32_t replica, const ContributionId& id) const;
+  // Returns whether every chunk of the contribution is staged.
+  bool IsComplete(uint32_t replica, const ContributionId& id) const;
   // Returns all chunks in order, or nothing if one is missing.
-  std::optional<std::vector<EncodedChunk>> Complete(uint32_t replica,
-                                                    const ContributionId& id) const;
+  std::optional<std::vector<EncodedChunk>> AllChunks(uint32_t replica,
+                                                     const ContributionId& id) const;
   // Returns one staged chunk if the replica stages a contribution with this number, under whatever
   // grant.
   std::optional<EncodedChunk> ChunkOf(uint32_t replica, uint64_t number, uint32_t chunk) const;

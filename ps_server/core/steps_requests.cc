@@ -143,7 +143,6 @@ void Steps::Answer(CallId call, ps::PushReply::Outcome outcome, ps::Level level,
                    uint64_t staleness) {
   ps::CommitReply reply;
   reply.set_outcome(outcome);
-  reply.set_epoch(job_.epoch);
   reply.set_version(job_.version);
   reply.set_level(level);
   reply.set_staleness(staleness);

@@ -107,7 +107,7 @@ class FakePsHandler : public PsHandler {
     ps::PushReply reply;
     reply.set_level(ps::STAGED);
     reply.set_version(last.key().step());
-    reply.set_epoch(last.chunk());
+    reply.set_staleness(last.chunk());
     done(reply);
     return nullptr;
   }

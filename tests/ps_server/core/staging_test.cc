@@ -10,12 +10,14 @@ EncodedChunk Bytes(size_t size) { return {ps::FLOAT32, {nullptr, nullptr, size}}
 TEST(Staging, IsCompleteWhenEveryChunkHasArrived) {
   Staging staging(2);
   const ContributionId id{7, 1};
-  EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{0, 1}));
+  EXPECT_FALSE(staging.IsComplete(0, id));
   EXPECT_EQ(staging.Add(0, id, 1, 11, Bytes(4)), Staging::Added::kNew);
-  EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{0}));
-  EXPECT_FALSE(staging.Complete(0, id).has_value());
+  EXPECT_FALSE(staging.IsComplete(0, id));
+  EXPECT_FALSE(staging.AllChunks(0, id).has_value());
   EXPECT_EQ(staging.Add(0, id, 0, 10, Bytes(8)), Staging::Added::kNew);
-  EXPECT_EQ(staging.Complete(0, id)->size(), 2u);
+  EXPECT_TRUE(staging.IsComplete(0, id));
+  EXPECT_FALSE(staging.IsComplete(0, {7, 2}));
+  EXPECT_EQ(staging.AllChunks(0, id)->size(), 2u);
   EXPECT_EQ(staging.staged_bytes(), 12);
 }
 
@@ -26,7 +28,7 @@ TEST(Staging, RepeatedChunksCountOnceAndTheFirstIsKept) {
   EXPECT_EQ(staging.Add(0, id, 0, 10, Bytes(4)), Staging::Added::kDuplicate);
   EXPECT_EQ(staging.Add(0, id, 0, 99, Bytes(4)), Staging::Added::kConflict);
   EXPECT_EQ(staging.staged_bytes(), 4);
-  EXPECT_EQ(staging.Missing(0, id), (std::vector<uint32_t>{1}));
+  EXPECT_FALSE(staging.IsComplete(0, id));
 }
 
 TEST(Staging, ANewerGrantDropsAndFencesTheOlderOne) {
@@ -34,8 +36,8 @@ TEST(Staging, ANewerGrantDropsAndFencesTheOlderOne) {
   EXPECT_EQ(staging.Add(0, {7, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, {8, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(0, {7, 1}, 0, 10, Bytes(4)), Staging::Added::kFenced);
-  EXPECT_FALSE(staging.Complete(0, {7, 1}).has_value());
-  EXPECT_TRUE(staging.Complete(0, {8, 1}).has_value());
+  EXPECT_FALSE(staging.AllChunks(0, {7, 1}).has_value());
+  EXPECT_TRUE(staging.AllChunks(0, {8, 1}).has_value());
   EXPECT_EQ(staging.newest_grant(0), 8u);
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
@@ -45,7 +47,7 @@ TEST(Staging, ALaterNumberDropsAndOutdatesTheEarlierOne) {
   EXPECT_EQ(staging.Add(3, {7, 4}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(3, {7, 6}, 0, 10, Bytes(4)), Staging::Added::kNew);
   EXPECT_EQ(staging.Add(3, {7, 5}, 0, 10, Bytes(4)), Staging::Added::kOutdated);
-  EXPECT_TRUE(staging.Complete(3, {7, 6}).has_value());
+  EXPECT_TRUE(staging.AllChunks(3, {7, 6}).has_value());
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
 

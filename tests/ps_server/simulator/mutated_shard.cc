@@ -125,7 +125,6 @@ void MutatedShard::AlterAnswer(const shard_event::FinishPush& event, ShardAction
   }
   push->reply->set_level(ps::STAGED);
   push->reply->set_outcome(ps::PushReply::ACCEPTED);
-  push->reply->clear_missing_chunks();
 }
 
 void MutatedShard::SortByArrival(std::vector<StagedContribution>* contributions) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -356,55 +355,59 @@ void SimWorker::Push(Job job) {
     Commit(shared);
     return;
   }
-  for (uint32_t shard = 0; shard < weights_.size(); ++shard) {
-    std::vector<uint32_t> all(world_->config().chunk_elements[shard].size());
-    std::iota(all.begin(), all.end(), 0);
-    SendChunks(*shared, shard, all);
-    FinishPush(shared, shard);
-  }
+  PushToShards(shared);
   const bool decides = world_->config().sync() && weights_.size() == 1 && IsLastOpen(*shared);
   if (decides) PullEarly(*shared);
 }
 
-void SimWorker::SendChunks(const Job& job, uint32_t shard, const std::vector<uint32_t>& chunks) {
+void SimWorker::PushToShards(std::shared_ptr<Job> job) {
+  job->shards_done = 0;
+  for (uint32_t shard = 0; shard < weights_.size(); ++shard) {
+    SendChunks(*job, shard);
+    FinishPush(job, shard);
+  }
+}
+
+void SimWorker::PushAgain(std::shared_ptr<Job> job) {
+  ++job->attempt;
+  world_->RunOn(&process_, world_->Seconds(0.02, 0.2), [this, job, flow = flow_] {
+    if (flow == flow_) PushToShards(job);
+  });
+}
+
+void SimWorker::SendChunks(const Job& job, uint32_t shard) {
   const std::vector<float> gradient = GradientOf(job, shard);
   SimServer* server = (*shard_servers_)[shard];
   int begin = 0;
   const std::vector<int>& sizes = world_->config().chunk_elements[shard];
   for (uint32_t chunk = 0; chunk < sizes.size(); ++chunk) {
     const int elements = sizes[chunk];
-    if (std::find(chunks.begin(), chunks.end(), chunk) != chunks.end()) {
-      auto bytes = std::make_shared<std::vector<float>>(gradient.begin() + begin,
-                                                        gradient.begin() + begin + elements);
-      ps::PushChunk header = Header(job, shard, chunk);
-      Payload payload{bytes, reinterpret_cast<const char*>(bytes->data()),
-                      elements * sizeof(float)};
-      header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
-      const absl::Status verdict = world_->Trouble(world_->config().corruption)
-                                       ? absl::DataLossError("damaged")
-                                       : absl::OkStatus();
-      world_->Send(process_, server->process(), [server, header, payload, verdict] {
-        server->PushChunk(header, payload, verdict);
-      });
-    }
+    auto bytes = std::make_shared<std::vector<float>>(gradient.begin() + begin,
+                                                      gradient.begin() + begin + elements);
     begin += elements;
+    ps::PushChunk header = Header(job, shard, chunk);
+    Payload payload{bytes, reinterpret_cast<const char*>(bytes->data()), elements * sizeof(float)};
+    header.set_crc32c(Crc32c(payload.data, payload.size_bytes));
+    const absl::Status verdict = world_->Trouble(world_->config().corruption)
+                                     ? absl::DataLossError("damaged")
+                                     : absl::OkStatus();
+    world_->Send(process_, server->process(), [server, header, payload, verdict] {
+      server->PushChunk(header, payload, verdict);
+    });
   }
 }
 
 void SimWorker::FinishPush(std::shared_ptr<Job> job, uint32_t shard) {
   const ps::PushChunk last = Header(*job, shard, world_->config().chunk_elements[shard].size() - 1);
   SimServer* server = (*shard_servers_)[shard];
-  const auto again = [this, job, shard] {
-    world_->RunOn(&process_, world_->Seconds(0.02, 0.2), [this, job, shard, flow = flow_] {
-      if (flow == flow_) FinishPush(job, shard);
-    });
-  };
   world_->Call<ps::PushReply>(
       &process_, server->process(), kLongPoll,
       [server, last](World::Answer<ps::PushReply> answer) {
         server->FinishPush(last, std::move(answer));
       },
-      InFlow<ps::PushReply>([this, job, shard, again](absl::StatusOr<ps::PushReply> reply) {
+      InFlow<ps::PushReply>([this, job,
+                             attempt = job->attempt](absl::StatusOr<ps::PushReply> reply) {
+        if (attempt != job->attempt) return;
         if (!reply.ok()) {
           const bool retry = !HandleError(reply.status());
           const ps::ErrorDetail::Kind kind = GetErrorDetail(reply.status()).kind();
@@ -413,13 +416,12 @@ void SimWorker::FinishPush(std::shared_ptr<Job> job, uint32_t shard) {
           if (retry && final) {
             OnCommitted(*job, reply.status());
           } else if (retry) {
-            again();
+            PushAgain(job);
           }
           return;
         }
         if (reply->outcome() == ps::PushReply::INCOMPLETE) {
-          SendChunks(*job, shard, {reply->missing_chunks().begin(), reply->missing_chunks().end()});
-          again();
+          PushAgain(job);
           return;
         }
         if (++job->shards_done < weights_.size()) return;

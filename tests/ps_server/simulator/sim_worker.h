@@ -42,9 +42,10 @@ class SimWorker {
     ps::PushKey key;
     uint64_t number = 0;  // Sync: the step. Async: the position.
     bool is_void = false;
-    BatchPart part = {};  // Sync.
-    double seconds = 0;   // That computing took.
-    uint32_t shards_done = 0;
+    BatchPart part = {};       // Sync.
+    double seconds = 0;        // That computing took.
+    uint64_t attempt = 0;      // Rises when the contribution has to be sent again.
+    uint32_t shards_done = 0;  // In this attempt.
   };
 
   // Runs `next` after a random delay in [low, high) seconds, unless flow_ has changed by then.
@@ -75,7 +76,11 @@ class SimWorker {
   void StartStep(uint64_t version);
   void ComputeNext();
   void Push(Job job);
-  void SendChunks(const Job& job, uint32_t shard, const std::vector<uint32_t>& chunks);
+  // Sends the whole contribution to every shard.
+  void PushToShards(std::shared_ptr<Job> job);
+  // Sends the whole contribution again after a delay, as GradientPusher does.
+  void PushAgain(std::shared_ptr<Job> job);
+  void SendChunks(const Job& job, uint32_t shard);
   void FinishPush(std::shared_ptr<Job> job, uint32_t shard);
   void Commit(std::shared_ptr<Job> job);
   void OnCommitted(const Job& job, const absl::Status& status);

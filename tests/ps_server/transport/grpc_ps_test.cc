@@ -134,7 +134,7 @@ TEST_P(PsTransportTest, PushesManyChunks) {
   const auto reply = stream->Finish();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->version(), 5);
-  EXPECT_EQ(reply->epoch(), 13);  // the number of the last chunk, as the handler saw it
+  EXPECT_EQ(reply->staleness(), 13);  // the number of the last chunk, as the handler saw it
   EXPECT_EQ(handler_.Pushed(), sent);
 }
 
