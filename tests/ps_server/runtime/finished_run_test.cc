@@ -61,19 +61,21 @@ TEST(FinishedRunTest, TheCheckpointTellsTheNumberOfImages) {
   EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
 }
 
-// The server is killed after the last checkpoint and before it tells its clones that training is
-// done.
+// Trains to the end. The server is killed after the last checkpoint and before it tells its clone
+// that training is done.
+void TrainAndKill(const TestFolder& folder, const TestServerOptions& options) {
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  std::thread training([&] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitForEnd().ok());
+  training.join();
+  server.Kill();
+}
+
 TEST(FinishedRunTest, AServerOfAFinishedRunStillTellsItsClones) {
   TestFolder folder;
   const TestServerOptions options{.lease = absl::Seconds(30)};
-  {
-    TestServer first(folder, options);
-    ASSERT_TRUE(first.Start().ok());
-    std::thread training([&] { TrainWithClones(&first, 1); });
-    EXPECT_TRUE(first.WaitForEnd().ok());
-    training.join();
-    first.Kill();
-  }
+  TrainAndKill(folder, options);
   TestServer second(folder, options);
   ASSERT_TRUE(second.Start().ok());
   std::thread closing([&] { EXPECT_TRUE(second.WaitAndClose().ok()); });
@@ -88,14 +90,7 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStillTellsItsClones) {
 TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
   TestFolder folder;
   const TestServerOptions options{.lease = absl::Seconds(30)};
-  {
-    TestServer first(folder, options);
-    ASSERT_TRUE(first.Start().ok());
-    std::thread training([&] { TrainWithClones(&first, 1); });
-    EXPECT_TRUE(first.WaitForEnd().ok());
-    training.join();
-    first.Kill();
-  }
+  TrainAndKill(folder, options);
   TestServer second(folder, options);
   ASSERT_TRUE(second.Start().ok());
   PsSession session({}, second.factory(), &second.clock(), nullptr);
