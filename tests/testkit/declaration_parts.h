@@ -12,7 +12,7 @@
 namespace pushpull {
 
 struct DeclaringClone {
-  std::string run_id;
+  std::string run_id = {};
   uint32_t worker_id = 0;
   uint64_t session = 1;
   std::string peer_name = "test";

@@ -186,7 +186,9 @@ TEST_F(DeclarationPhaseTest, ACrashLeavesNothingOrTheCheckpoint) {
       files_.Reboot(survival, 100 + call);
       const auto left = ReadDeclared();
       ASSERT_TRUE(left.ok()) << "call " << call << ": " << left.status();
-      if (declared.ok()) EXPECT_TRUE(left->has_value()) << "call " << call;
+      if (declared.ok()) {
+        EXPECT_TRUE(left->has_value()) << "call " << call;
+      }
       if (left->has_value()) {
         const auto checkpoint = OpenNewestCheckpoint(files_, kTrainDir, {"", &layout_});
         ASSERT_TRUE(checkpoint.ok()) << "call " << call << ": " << checkpoint.status();

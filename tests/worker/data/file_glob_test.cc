@@ -21,7 +21,9 @@ using ::testing::HasSubstr;
 class OrdinaryUser {
  public:
   OrdinaryUser() : was_(geteuid()) {
-    if (was_ == 0) EXPECT_EQ(seteuid(65534), 0);
+    if (was_ == 0) {
+      EXPECT_EQ(seteuid(65534), 0);
+    }
   }
   ~OrdinaryUser() { EXPECT_EQ(seteuid(was_), 0); }
 

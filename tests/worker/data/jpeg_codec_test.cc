@@ -139,7 +139,9 @@ TEST(JpegCodecTest, APartOfADamagedImageHasThePixelsOfTheWhole) {
       Image image;
       ASSERT_TRUE(DecodeJpeg(file, "whole", &image).ok());
       // libjpeg-turbo's fast path takes an invalid code for a zero and gives no warning.
-      if (file != bad_code) EXPECT_NE(image.damage, "");
+      if (file != bad_code) {
+        EXPECT_NE(image.damage, "");
+      }
       ExpectPartsOfTheWhole(file, kind);
     }
   }

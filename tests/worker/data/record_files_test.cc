@@ -75,7 +75,7 @@ TEST_F(RecordFilesTest, NamesMissingFiles) {
 // make_records with another --shards leaves the files of the call before.
 TEST_F(RecordFilesTest, RefusesAGlobThatMatchesTwoSetsOfShards) {
   folder_.Write("a-00000-of-00001", "");
-  for (const char* pattern : {"a-?????-of-?????", "a*"}) {
+  for (const char* pattern : {"a-????\?-of-????\?", "a*"}) {
     const absl::Status status = Error({pattern});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(

@@ -492,8 +492,12 @@ TEST_F(EvaluatorTest, AMissingDirectoryIsAMissedDeadline) {
 
 TEST_F(EvaluatorTest, WaitsForADirectoryThatAFailedStartHasRemoved) {
   EXPECT_EQ(Run([&](int call) {
-              if (call == 1) ASSERT_EQ(files_.RemoveDirectory("/d"), absl::OkStatus());
-              if (call == 2) ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus());
+              if (call == 1) {
+                ASSERT_EQ(files_.RemoveDirectory("/d"), absl::OkStatus());
+              }
+              if (call == 2) {
+                ASSERT_EQ(files_.MakeDirectory("/d"), absl::OkStatus());
+              }
               if (call == 3) Publish(300, 3, /*done=*/true);
             }),
             absl::OkStatus());

@@ -153,7 +153,9 @@ TEST(EditableImageTest, AGreyImageGetsColourChannelsForAColouredPadding) {
   const auto grey = [](bool jpeg) {
     Image image = MakeImage(16, 16, 1);
     std::fill(image.pixels.begin(), image.pixels.end(), 77);
-    if (jpeg) EXPECT_TRUE(DecodeAllButJpeg(EncodeJpeg(image), "grey", &image).ok());
+    if (jpeg) {
+      EXPECT_TRUE(DecodeAllButJpeg(EncodeJpeg(image), "grey", &image).ok());
+    }
     return image;
   };
   for (const bool jpeg : {false, true}) {
