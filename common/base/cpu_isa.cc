@@ -50,7 +50,7 @@ bool HasAvx512() {
 
 #endif
 
-// Returns isa.
+// Tells the inner loops of kernels which instruction set is chosen, and returns it.
 CpuIsa Announce(CpuIsa isa) {
   chosen_cpu_isa_is_avx512_bf16.store(isa == CpuIsa::kAvx512Bf16);
   return isa;

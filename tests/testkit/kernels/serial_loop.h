@@ -1,4 +1,4 @@
-// A parallel loop (kernels/parallel_loop.h) that is none, for tests.
+// A loop without threads, for tests of what expects a ParallelLoop (kernels/parallel_loop.h).
 #ifndef PUSHPULL_TESTS_TESTKIT_KERNELS_SERIAL_LOOP_H_
 #define PUSHPULL_TESTS_TESTKIT_KERNELS_SERIAL_LOOP_H_
 
