@@ -56,6 +56,17 @@ void ForEachPiece(int64_t count, int64_t floats, ThreadPool* pool, F f) {
   });
 }
 
+void RoundFloats(int64_t size, const float* from, Bfloat16* to, ThreadPool* pool) {
+  KernelLoop(pool, (size + kTaskFloats - 1) / kTaskFloats, [&](int64_t task) HWY_ATTR {
+    const int64_t end = std::min(size, (task + 1) * kTaskFloats);
+    int64_t i = task * kTaskFloats;
+    for (; i + kVectorLanes <= end; i += kVectorLanes) {
+      FullLanes().StoreExact(to + i, RoundedInIntegers(LoadWhole(from + i)));
+    }
+    for (; i < end; ++i) to[i] = ToBfloat16(from[i]);
+  });
+}
+
 template <typename T>
 void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool) {
   WithValueLoad(x, coefficients,
@@ -213,6 +224,10 @@ int64_t PoolWorkspaceBytes(const Shape& shape, int threads) {
   Arena arena;
   PoolPlan(shape, threads, &arena);
   return arena.used_bytes();
+}
+
+void RoundFloats(int64_t size, const float* from, Bfloat16* to, ThreadPool* pool) {
+  PUSHPULL_FOR_CHOSEN_ISA(RoundFloats)(size, from, to, pool);
 }
 
 template <typename T>

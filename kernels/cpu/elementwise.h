@@ -17,6 +17,8 @@ namespace pushpull {
 // `coefficients` must have been computed from it; the same holds below.
 template <typename T>
 void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool);
+// to[size] = ToBfloat16 of each of from[size], also of denormal numbers.
+void RoundFloats(int64_t size, const float* from, Bfloat16* to, ThreadPool* pool);
 // out[shape] = the gradient of the raw output: dy taken back through batch norm.
 template <typename T>
 void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,

@@ -48,6 +48,14 @@ class FastOperators : public HostOperators<TensorOf<P>> {
     return PoolWorkspaceBytes(shape, pool_->num_threads());
   }
 
+  void ConvertFromFloat(int64_t size, const float* from, T* to) override {
+    if constexpr (std::is_same_v<T, Bfloat16>) {
+      RoundFloats(size, from, to, pool_);
+    } else {
+      HostOperators<T>::ConvertFromFloat(size, from, to);
+    }
+  }
+
   void Apply(const Lazy<T>& x, T* out) override {
     Lazy<T> computed = x;
     computed.applied = nullptr;

@@ -65,6 +65,17 @@ HWY_INLINE Vector PairByInstruction(Vector first, Vector second) {
 }
 #endif
 
+// Returns v rounded to a Bfloat16, as ToBfloat16 does it, also where v is denormal.
+HWY_INLINE Vector RoundedInIntegers(Vector v) {
+  const auto bits = hn::BitCast(Bits(), v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
+  const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
+  const auto quiet = hn::Or(bits, hn::Set(Bits(), 0x400000));
+  const Vector rounded =
+      hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Tag(), quiet), hn::BitCast(Tag(), nearest));
+  return hn::And(rounded, hn::BitCast(Tag(), hn::Set(Bits(), 0xffff0000)));
+}
+
 // Returns v rounded to a T, as ToBfloat16 does it. A float is a float already. A denormal number
 // may become zero, so v has to be the result of arithmetic that flushes them (kernel_loop.h), or to
 // go into a product, which reads them as zeros.
@@ -76,13 +87,7 @@ HWY_INLINE Vector Rounded(Vector v) {
 #if HWY_TARGET == HWY_AVX3
     if (HasRoundingInstruction()) return Widen(RoundByInstruction(v));
 #endif
-    const auto bits = hn::BitCast(Bits(), v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
-    const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
-    const auto quiet = hn::Or(bits, hn::Set(Bits(), 0x400000));
-    const Vector rounded =
-        hn::IfThenElse(hn::IsNaN(v), hn::BitCast(Tag(), quiet), hn::BitCast(Tag(), nearest));
-    return hn::And(rounded, hn::BitCast(Tag(), hn::Set(Bits(), 0xffff0000)));
+    return RoundedInIntegers(v);
   }
 }
 
@@ -91,7 +96,7 @@ HWY_INLINE hn::Vec<HalfBits> RoundedHalves(Vector v) {
 #if HWY_TARGET == HWY_AVX3
   if (HasRoundingInstruction()) return RoundByInstruction(v);
 #endif
-  return UpperHalves(Rounded<Bfloat16>(v));
+  return UpperHalves(RoundedInIntegers(v));
 }
 
 // Rounds two vectors and returns their lanes in pairs: `first` in the lower halves of the 32 bits,
@@ -100,8 +105,8 @@ HWY_INLINE Vector Pair(Vector first, Vector second) {
 #if HWY_TARGET == HWY_AVX3
   if (HasRoundingInstruction()) return PairByInstruction(first, second);
 #endif
-  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), Rounded<Bfloat16>(first)));
-  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), Rounded<Bfloat16>(second))));
+  const auto lower = hn::ShiftRight<16>(hn::BitCast(Bits(), RoundedInIntegers(first)));
+  return hn::BitCast(Tag(), hn::Or(lower, hn::BitCast(Bits(), RoundedInIntegers(second))));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,6 +1,7 @@
 // Closed forms and contracts that the reference and the fast path both have to fulfil.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -354,6 +355,28 @@ TEST_P(OperatorsTest, ReadsImagesAsTheyWereEdited) {
 
 INSTANTIATE_TEST_SUITE_P(All, OperatorsTest, testing::Values("reference", "fast"),
                          [](const auto& info) { return info.param; });
+
+// The numbers have any bits, denormal ones among them, and end inside a task and inside a vector.
+TEST(FastOperators, ConvertEachFloatToTheNearestBfloat16) {
+  ThreadPool pool(2);
+  const auto operators = MakeFastOperators<Bfloat16>(&pool);
+  CounterRandom random(11, 1);
+  std::vector<float> from(100'003);
+  for (size_t i = 0; i < from.size(); ++i) {
+    uint32_t bits = static_cast<uint32_t>(random.NextUint32());
+    if (i % 4 == 0) bits &= 0x807fffff;  // denormal
+    std::memcpy(&from[i], &bits, sizeof(bits));
+  }
+  for (const CpuIsa isa : AvailableCpuIsas()) {
+    UseCpuIsa(isa);
+    std::vector<Bfloat16> to(from.size());
+    operators->ConvertFromFloat(static_cast<int64_t>(from.size()), from.data(), to.data());
+    UseCpuIsa(AvailableCpuIsas().back());
+    for (size_t i = 0; i < from.size(); ++i) {
+      ASSERT_EQ(to[i].bits, ToBfloat16(from[i]).bits) << from[i] << " with " << CpuIsaName(isa);
+    }
+  }
+}
 
 float WithoutDenormal(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
