@@ -18,7 +18,7 @@ std::string FormatRate(double rate) {
   return rate == 0 || rate >= 0.001 ? absl::StrFormat("%.4f", rate) : absl::StrFormat("%.2e", rate);
 }
 
-// Returns for example "waiting for ps task 0 35 s". The time is left out before it is a second.
+// Returns for example "waiting for ps task 0 35 s". A time of less than a second is left out.
 std::string FormatWait(absl::string_view verb, absl::string_view for_whom,
                        absl::Duration duration) {
   const int64_t seconds = absl::ToInt64Seconds(duration);

@@ -64,7 +64,7 @@ class ProgressLine {
 
   // Call this instead of Update, at least once a second, while training waits.
   // Wait("clone 2 of 3 (never seen)") shows "waiting for clone 2 of 3 (never seen) 35 s", where the
-  // time counts from the first call with the same text and is left out before it is a second. Not
+  // time counts from the first call with the same text; one of less than a second is left out. Not
   // on a terminal, a new text is shown at once, but no more often than every news_interval, and
   // repeated every line_interval.
   void Wait(absl::string_view for_whom);

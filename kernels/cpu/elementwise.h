@@ -11,14 +11,15 @@
 
 namespace pushpull {
 
+// to[size] = ToBfloat16 of each of from[size], also of denormal numbers.
+void RoundFloats(int64_t size, const float* from, Bfloat16* to, ThreadPool* pool);
+
 // T, the type of the tensors, is float or Bfloat16.
 
 // out[x.shape] = the value of x, or a copy of x.applied if there is one. If x has a batch norm,
 // `coefficients` must have been computed from it; the same holds below.
 template <typename T>
 void ApplyValue(const Lazy<T>& x, const LazyCoefficients& coefficients, T* out, ThreadPool* pool);
-// to[size] = ToBfloat16 of each of from[size], also of denormal numbers.
-void RoundFloats(int64_t size, const float* from, Bfloat16* to, ThreadPool* pool);
 // out[shape] = the gradient of the raw output: dy taken back through batch norm.
 template <typename T>
 void ApplyGradient(const Shape& shape, const OutputGradient<T>& dy,

@@ -1,6 +1,7 @@
 // The operators that the fast and the reference operators of the CPU share: losses, gathers,
 // images, conversions and bookkeeping. Losses, gathers and images run on all threads of the fast
-// operators; the others run on the calling thread, since their share of a step is negligible.
+// operators, which also have a conversion to Bfloat16 of their own; the others run on the calling
+// thread, since their share of a step is negligible.
 #ifndef PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 #define PUSHPULL_KERNELS_CPU_HOST_OPERATORS_H_
 

@@ -11,7 +11,7 @@
 namespace pushpull {
 
 // As pool->ParallelFor(count, body), where body is called as body(i) or body(i, thread). Denormal
-// numbers are zeros in it (flush_denormals.h). Rounding to Bfloat16 relies on that (simd.h), and
+// numbers are zeros in it (flush_denormals.h). Rounding to Bfloat16 relies on that (vectors.h), and
 // arithmetic with denormal numbers would be many times as slow.
 template <typename F>
 void KernelLoop(ThreadPool* pool, int64_t count, const F& body) {

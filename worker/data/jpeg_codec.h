@@ -16,8 +16,8 @@
 namespace pushpull {
 
 // A JPEG with more scans is INVALID_ARGUMENT. Each scan passes over all pixels, but may have only a
-// hundred bytes, so a file of a megabyte could otherwise take minutes. Progressive images have
-// about ten scans.
+// hundred bytes: a file of 333 kB with 2,000 scans took 12 s. Progressive images have about ten
+// scans.
 inline constexpr int kMaxJpegScans = 100;
 
 // Sets height, width and channels of *image from the file's header. Errors as DecodeImage

@@ -83,6 +83,10 @@ class RecordingSource final : public GradientSource {
   const float* noted_ = nullptr;
 };
 
+constexpr char kGradientDescent[] =
+    "optimizer { momentum_optimizer { momentum_optimizer_value: 0 learning_rate { "
+    "constant_learning_rate { learning_rate: 0.1 } } } }";
+
 class LocalStepsSourceTest : public ::testing::Test {
  protected:
   explicit LocalStepsSourceTest(VariableLayout layout = MakeLayout())
@@ -94,6 +98,21 @@ class LocalStepsSourceTest : public ::testing::Test {
     std::copy_n(initial.view().weights, layout_.total_elements(), weights_.get());
   }
 
+  // Computes the contributions at these positions with gradient descent, and returns the last one.
+  std::vector<float> LastOf(RecordingSource* inner, const VariableLayout& layout,
+                            const std::vector<uint64_t>& positions) {
+    LocalStepsSource source(inner, &layout,
+                            Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
+                            &pool_, [] { return absl::OkStatus(); });
+    const std::vector<float> weights(layout.total_elements(), 0.5f);
+    std::vector<float> gradient(layout.total_elements());
+    source.NoteWeights(0, weights);
+    for (const uint64_t position : positions) {
+      EXPECT_TRUE(
+          source.Compute(position, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
+    }
+    return gradient;
+  }
   void Make(const std::string& train_config) {
     source_ = std::make_unique<LocalStepsSource>(
         &inner_, &layout_, Parse(absl::StrCat(train_config, " local_steps: ", kLocalSteps)), &pool_,
@@ -203,10 +222,6 @@ TEST_F(LocalStepsSourceTest, TheLearningRateCountsMiniBatchesFromTheVersion) {
   EXPECT_NEAR(gradient()[scalar], std::pow(0.5, 7) + std::pow(0.5, 8) + std::pow(0.5, 9), 1e-6);
 }
 
-constexpr char kGradientDescent[] =
-    "optimizer { momentum_optimizer { momentum_optimizer_value: 0 learning_rate { "
-    "constant_learning_rate { learning_rate: 0.1 } } } }";
-
 TEST_F(LocalStepsSourceTest, HandsOnHintsAndPositionsOfMiniBatches) {
   Make(kGradientDescent);
   EXPECT_EQ(source_->num_images(), 77);
@@ -290,17 +305,8 @@ TEST_F(LocalStepsSourceTest, StatisticsAreThoseOfTheMiniBatchesWithSamples) {
     const float infinity = std::numeric_limits<float>::infinity();
     if (position >= kLocalSteps) std::fill(gradient.begin(), gradient.end(), infinity);
   };
-  LocalStepsSource source(&inner, &layout,
-                          Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
-                          &pool_, [] { return absl::OkStatus(); });
-  const std::vector<float> weights(layout.total_elements(), 0.5f);
-  std::vector<float> gradient(layout.total_elements());
-  source.NoteWeights(0, weights);
   // The first round overflows, which must leave nothing behind.
-  for (const uint64_t position : {1, 0}) {
-    ASSERT_TRUE(
-        source.Compute(position, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
-  }
+  const std::vector<float> gradient = LastOf(&inner, layout, {1, 0});
   const int64_t mean = *layout.Find("bn/moving_mean");
   const float decay = layout.variables()[mean].moving_average_decay;
   EXPECT_NEAR(gradient[layout.offset(mean)], (decay * 0.1 + 2.1) / (decay + 1), 1e-6);
@@ -322,13 +328,7 @@ TEST_F(LocalStepsSourceTest, LargeStatisticsAreWhole) {
   inner.edit_ = [&](uint64_t, absl::Span<float> gradient, GradientResult*) {
     for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = value(static_cast<int64_t>(i));
   };
-  LocalStepsSource source(&inner, &layout,
-                          Parse(absl::StrCat(kGradientDescent, " local_steps: ", kLocalSteps)),
-                          &pool_, [] { return absl::OkStatus(); });
-  const std::vector<float> weights(layout.total_elements(), 0.5f);
-  std::vector<float> gradient(layout.total_elements());
-  source.NoteWeights(0, weights);
-  ASSERT_TRUE(source.Compute(0, 0, weights, absl::MakeSpan(gradient), [](int64_t) {}).ok());
+  const std::vector<float> gradient = LastOf(&inner, layout, {0});
   for (const char* name : {"large/moving_mean", "large/moving_variance"}) {
     const int64_t begin = layout.offset(*layout.Find(name));
     for (int64_t i = begin; i < begin + 200000; ++i) ASSERT_NEAR(gradient[i], value(i), 1e-3) << i;
