@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "common/base/cpu_isa.h"
-#include "kernels/cpu/flush_denormals.h"
 #include "kernels/cpu/panels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -249,7 +248,6 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a,
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const Bfloat16* b, int width, float* c,
                    Prefetcher* prefetcher) {
-  const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPairPanel);
 #if HWY_ARCH_X86
   if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyPairPanelAtOnce;
@@ -260,7 +258,6 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16*
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const BfloatAsFloat* a,
                    int64_t a_rows, int64_t first_row, int64_t rows, const BfloatAsFloat* b,
                    int width, float* c, Prefetcher* prefetcher) {
-  const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPanelAsFloats);
   multiply(inner, range, FloatsOf(a), a_rows, first_row, rows, FloatsOf(b), width, c, prefetcher);
 }
@@ -273,7 +270,6 @@ void MultiplyTransposed(const float* a, int a_width, int a_valid, const float* b
 
 void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloat16* b, int b_width,
                         int64_t rows, float* c, int64_t ldc, Store store, Prefetcher* prefetcher) {
-  const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedPairs);
 #if HWY_ARCH_X86
   if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
@@ -284,7 +280,6 @@ void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloa
 void MultiplyTransposed(const BfloatAsFloat* a, int a_width, int a_valid, const BfloatAsFloat* b,
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher) {
-  const FlushDenormals flush;
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedAsFloats);
   multiply(FloatsOf(a), a_width, a_valid, FloatsOf(b), b_width, rows, c, ldc, store, prefetcher);
 }

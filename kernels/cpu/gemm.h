@@ -7,10 +7,11 @@
 // Operands are packed numbers (kernels/cpu/packed_numbers.h), the result is always of floats.
 // Numbers of type Bfloat16 are multiplied in pairs that are neighbours in the sum, as the CPU's
 // instruction for them does it: c = (c + a1 * b1) + a0 * b0, where each addition rounds once, and
-// denormal numbers count as zeros. So the two numbers of a pair must lie next to each other in both
-// operands: an operand whose rows are what the product sums over has its rows in pairs,
-// [EvenRows / 2, width, 2]. A CPU without the instruction splits each pair into two floats, which
-// is slow and only for tests of operands in pairs.
+// denormal numbers count as zeros. The calling thread must have FlushDenormals, as it has in a
+// KernelLoop. The two numbers of a pair must lie next to each other in both operands: an operand
+// whose rows are what the product sums over has its rows in pairs, [EvenRows / 2, width, 2]. A CPU
+// without the instruction splits each pair into two floats, which is slow and only for tests of
+// operands in pairs.
 //
 // BfloatAsFloat gives the same bits with multiplications of floats only. It has the layout of
 // floats, with EvenRows rows. SSE4 rounds each product to a float, so for these two types it gives

@@ -13,6 +13,7 @@
 
 #include "common/base/cpu_isa.h"
 #include "common/base/random.h"
+#include "kernels/cpu/flush_denormals.h"
 
 namespace pushpull {
 namespace {
@@ -78,6 +79,9 @@ class PairProduct : public testing::TestWithParam<Exponents> {
     if (!fits) std::erase_if(isas, [](CpuIsa isa) { return !HasFusedMultiplyAdd(isa); });
     return isas;
   }
+
+ private:
+  const FlushDenormals flush_;
 };
 
 // The panel with this channel, which may be one of the padding.
