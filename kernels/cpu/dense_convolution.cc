@@ -7,6 +7,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/phased_input_gradient.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_source.h"
 #include "kernels/cpu/tile_finisher.h"
@@ -47,30 +48,27 @@ std::optional<WinogradTiling> TilingIf(bool pays, const WinogradTiling& tiling) 
   return tiling;
 }
 
-// A convolution as one product of rows with the weights, or, where there is a tiling, as products
+// The forward pass as one product of rows with the weights, or, if there is a tiling, as products
 // of transformed tiles. Serves one caller at a time.
 template <typename P>
 class ConvolutionProduct {
  public:
-  // `packs`: whether Run will be called. The arguments after it describe the product with the
-  // weights; they are not used if there is a tiling.
-  ConvolutionProduct(const std::optional<WinogradTiling>& tiling, bool packs, int64_t rows,
-                     const Panels& inner, int64_t outer, Cut cut, int64_t block_rows, int threads,
-                     Arena* arena) {
+  // The arguments after `tiling` describe the product with the weights; they are not used if there
+  // is a tiling.
+  ConvolutionProduct(const std::optional<WinogradTiling>& tiling, int64_t rows, const Panels& inner,
+                     int64_t outer, Cut cut, int64_t block_rows, int threads, Arena* arena) {
     if (tiling.has_value()) {
       winograd_.emplace(*tiling, threads, arena);
       return;
     }
     direct_.emplace(rows, inner, outer, cut, block_rows, threads, arena);
-    if (packs) scratch_ = arena->Numbers<P>(direct_->ScratchNumbers(threads));
+    scratch_ = arena->Numbers<P>(direct_->ScratchNumbers(threads));
   }
 
   int64_t blocks() const { return direct_.has_value() ? direct_->blocks() : winograd_->blocks(); }
   int64_t block_rows() const {
     return direct_.has_value() ? direct_->block_rows() : winograd_->block_rows();
   }
-  // Only without a tiling.
-  const Product<P>& direct() const { return *direct_; }
 
   // `source` is what `rows` are made of.
   void Run(const RowSource<P>& rows, const TensorOf<P>* source, const WeightOperand& weights,
@@ -94,7 +92,7 @@ struct ForwardPlan {
       : block_rows(BlockRows(Taps(shape) * shape.in.c)),
         coefficients(shape.in.c, arena),
         value(IsPointwise(shape) ? nullptr : arena->Numbers<TensorOf<P>>(shape.in.size())),
-        product(TilingIf(WinogradPays(shape), ForwardTiling(shape)), true, shape.out().rows(),
+        product(TilingIf(WinogradPays(shape), ForwardTiling(shape)), shape.out().rows(),
                 Panels(Taps(shape) * shape.in.c), shape.out_channels,
                 CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
         sums(product.blocks(), shape.out_channels, arena) {}
@@ -151,6 +149,47 @@ class ConvolutionWeightGradient {
   std::optional<WinogradWeightGradient<P>> winograd_;
 };
 
+// The gradient of the input: of a pointwise convolution as one product with rows of dy, of any
+// other by transformed tiles or phase by phase. Serves one caller at a time.
+template <typename P>
+class ConvolutionInputGradient {
+ public:
+  // The cut and the rows of a block are those of a pointwise convolution's weight gradient.
+  ConvolutionInputGradient(const ConvolutionShape& shape, Cut cut, int64_t block_rows, int threads,
+                           Arena* arena) {
+    if (IsPointwise(shape)) {
+      pointwise_.emplace(shape.in.rows(), ResultPanels(shape.out_channels), shape.in.c, cut,
+                         block_rows, threads, arena);
+    } else if (WinogradPays(shape)) {
+      winograd_.emplace(BackwardTiling(shape), threads, arena);
+    } else {
+      phased_.emplace(shape, threads, arena);
+    }
+  }
+
+  int64_t blocks() const {
+    if (pointwise_.has_value()) return pointwise_->blocks();
+    return winograd_.has_value() ? winograd_->blocks() : phased_->blocks();
+  }
+  // Only of a pointwise convolution.
+  const Product<P>& pointwise() const { return *pointwise_; }
+
+  // The gradient of any other convolution. Blocks until it is written.
+  void Run(const TensorOf<P>* dy, const WeightOperand& weights,
+           const BackwardFinisher<TensorOf<P>>& finisher, ThreadPool* pool) const {
+    if (winograd_.has_value()) {
+      winograd_->Run(dy, weights, finisher, pool);
+    } else {
+      phased_->Run(dy, weights, finisher, pool);
+    }
+  }
+
+ private:
+  std::optional<Product<P>> pointwise_;
+  std::optional<WinogradProduct<P>> winograd_;
+  std::optional<PhasedInputGradient<P>> phased_;
+};
+
 // The memory and the cuts of the backward pass. A pointwise convolution computes both gradients
 // from the same packed dy, so both products are cut in the same way.
 template <typename P>
@@ -168,12 +207,8 @@ struct BackwardPlan {
         weight_gradient(TilingIf(WinogradWeightGradientPays(shape), ForwardTiling(shape)),
                         shape.out().rows(), inner, shape.out_channels, cut, block_rows, threads,
                         arena),
-        product(
-            TilingIf(WinogradPays(shape), BackwardTiling(shape)), !pointwise, shape.in.rows(),
-            pointwise ? ResultPanels(shape.out_channels) : Panels(Taps(shape) * shape.out_channels),
-            shape.in.c, pointwise ? cut : CutOf(shape, shape.in.rows(), block_rows), block_rows,
-            threads, arena),
-        sums(product.blocks(), shape.in.c, arena) {}
+        input_gradient(shape, cut, block_rows, threads, arena),
+        sums(input_gradient.blocks(), shape.in.c, arena) {}
 
   bool pointwise;
   int64_t inner;
@@ -185,7 +220,7 @@ struct BackwardPlan {
   TensorOf<P>* value;
   TensorOf<P>* dy;
   ConvolutionWeightGradient<P> weight_gradient;
-  ConvolutionProduct<P> product;
+  ConvolutionInputGradient<P> input_gradient;
   BlockSums sums;
 };
 
@@ -197,7 +232,7 @@ void PointwiseBackward(const BackwardPlan<P>& plan, const Lazy<TensorOf<P>>& x,
                        const TileFinisher& finisher, bool wants_input, ThreadPool* pool) {
   const ValueRows<P> rows(x, plan.coefficients);
   const WeightGradient<P>& weight_gradient = plan.weight_gradient.direct();
-  const Product<P>& product = plan.product.direct();
+  const Product<P>& product = plan.input_gradient.pointwise();
   if (plan.cut == Cut::kByBlocks) {
     if (wants_input) product.PackWeights(weights, pool);
     weight_gradient.RunByBlocks(
@@ -224,10 +259,10 @@ template <typename P>
 void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<P>& plan,
                    const TensorOf<P>* value, const WeightOperand& weights,
                    const RowSource<P>& dy_rows, const TensorOf<P>* dy, float* dweights,
-                   const TileFinisher& finisher, bool wants_input, ThreadPool* pool) {
+                   const BackwardFinisher<TensorOf<P>>& finisher, bool wants_input,
+                   ThreadPool* pool) {
   plan.weight_gradient.Run(PatchRows<P>(shape, value), value, dy_rows, dy, dweights, pool);
-  if (!wants_input) return;
-  plan.product.Run(TransposedPatchRows<P>(shape, dy), dy, weights, finisher, pool);
+  if (wants_input) plan.input_gradient.Run(dy, weights, finisher, pool);
 }
 
 }  // namespace

@@ -167,12 +167,17 @@ void CopyColumns(const PackedGroup<P>& group, int64_t column, int64_t count,
   }
 }
 
+// The rows and columns of taps that a patch has.
+struct TapGrid {
+  int rows, columns;
+};
+
 // Packs rows of patches group by group. The rows are those of the pixels of `shape`. tap(pixel, tap
 // row, tap column) returns the `channels` numbers of a tap, or null for zeros.
 template <typename P, typename F>
-void PackPatches(const Panels& panels, const PanelRange& range, const Shape& shape, int kernel,
-                 int64_t channels, int64_t first, int64_t rows, P* out, int64_t out_rows,
-                 int64_t out_first, F tap) {
+void PackPatches(const Panels& panels, const PanelRange& range, const Shape& shape,
+                 const TapGrid& taps, int64_t channels, int64_t first, int64_t rows, P* out,
+                 int64_t out_rows, int64_t out_first, F tap) {
   const Panel last = panels[range.end - 1];
   const int64_t begin = panels[range.begin].start, end = last.start + last.width;
   Pixel pixel(first, shape);
@@ -184,9 +189,9 @@ void PackPatches(const Panels& panels, const PanelRange& range, const Shape& sha
     const TensorOf<P>* from[kPatchGroup] = {};
     // The columns that pad the last panel.
     CopyColumns(group, panels.channels(), panels.padded() - panels.channels(), from);
-    for (int kh = 0; kh < kernel; ++kh) {
-      for (int kw = 0; kw < kernel; ++kw) {
-        const int64_t column = (int64_t{kh} * kernel + kw) * channels;
+    for (int kh = 0; kh < taps.rows; ++kh) {
+      for (int kw = 0; kw < taps.columns; ++kw) {
+        const int64_t column = (int64_t{kh} * taps.columns + kw) * channels;
         if (column + channels <= begin || column >= end) continue;
         for (int64_t r = 0; r < group.rows; ++r) from[r] = tap(pixels[r], kh, kw);
         CopyColumns(group, column, channels, from);
@@ -282,8 +287,8 @@ void PatchRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P*
   if (shape_.kernel * in.c <= 32) {
     return PackLines<32>(panels, range, shape_, x_, first, rows, out, out_rows, out_first);
   }
-  PackPatches(panels, range, shape_.out(), shape_.kernel, in.c, first, rows, out, out_rows,
-              out_first, [&](const Pixel& pixel, int kh, int kw) -> const TensorOf<P>* {
+  PackPatches(panels, range, shape_.out(), {shape_.kernel, shape_.kernel}, in.c, first, rows, out,
+              out_rows, out_first, [&](const Pixel& pixel, int kh, int kw) -> const TensorOf<P>* {
                 const int64_t h = pixel.h * shape_.stride + kh - shape_.padding.top;
                 const int64_t w = pixel.w * shape_.stride + kw - shape_.padding.left;
                 if (h < 0 || h >= in.h || w < 0 || w >= in.w) return nullptr;
@@ -295,17 +300,12 @@ template <typename P>
 void TransposedPatchRows<P>::Pack(const PanelRange& range, int64_t first, int64_t rows, P* out,
                                   int64_t out_rows, int64_t out_first) const {
   const Shape to = shape_.out();
-  PackPatches(this->panels_, range, shape_.in, shape_.kernel, to.c, first, rows, out, out_rows,
-              out_first, [&](const Pixel& pixel, int kh, int kw) -> const TensorOf<P>* {
-                int64_t h = pixel.h + shape_.padding.top - kh;
-                int64_t w = pixel.w + shape_.padding.left - kw;
-                if (h < 0 || w < 0) return nullptr;
-                if (shape_.stride != 1) {
-                  if (h % shape_.stride != 0 || w % shape_.stride != 0) return nullptr;
-                  h /= shape_.stride;
-                  w /= shape_.stride;
-                }
-                if (h >= to.h || w >= to.w) return nullptr;
+  PackPatches(this->panels_, range, phase_.pixels, {phase_.tap_rows, phase_.tap_columns}, to.c,
+              first, rows, out, out_rows, out_first,
+              [&](const Pixel& pixel, int i, int j) -> const TensorOf<P>* {
+                const int64_t h = pixel.h + phase_.output_h - i;
+                const int64_t w = pixel.w + phase_.output_w - j;
+                if (h < 0 || w < 0 || h >= to.h || w >= to.w) return nullptr;
                 return dy_ + ((pixel.n * to.h + h) * to.w + w) * to.c;
               });
 }

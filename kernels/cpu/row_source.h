@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/channel_coefficients.h"
+#include "kernels/cpu/input_phases.h"
 #include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/prefetcher.h"
@@ -85,20 +86,23 @@ class PatchRows : public RowSource<P> {
   const TensorOf<P>* x_;
 };
 
-// There is a row for each input pixel: for each tap the gradient of the output pixel that reads the
-// input pixel by this tap, [kernel * kernel * out_channels], with zeros if there is none.
+// There is a row for each input pixel of a phase: for each tap of the phase the gradient of the
+// output pixel that reads the input pixel by this tap, [taps * out_channels], with zeros if there
+// is none.
 template <typename P>
 class TransposedPatchRows : public RowSource<P> {
  public:
-  TransposedPatchRows(const ConvolutionShape& shape, const TensorOf<P>* dy)
-      : RowSource<P>(Panels(int64_t{shape.kernel} * shape.kernel * shape.out_channels)),
+  TransposedPatchRows(const ConvolutionShape& shape, const InputPhase& phase, const TensorOf<P>* dy)
+      : RowSource<P>(Panels(phase.taps() * shape.out_channels)),
         shape_(shape),
+        phase_(phase),
         dy_(dy) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
 
  private:
   const ConvolutionShape& shape_;
+  const InputPhase& phase_;
   const TensorOf<P>* dy_;
 };
 

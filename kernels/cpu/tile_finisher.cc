@@ -80,10 +80,10 @@ void FinishForward(const typename ForwardFinisher<T>::Tensors& out, const Panel&
 // ten arithmetic operations per vector. The template parameters remove the tests from the loop.
 template <bool kNorm, bool kAdd, int kVectors, typename T, typename Lanes>
 void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes, int64_t c,
-                   int64_t first_row, int64_t rows, const float* tile, int64_t stride,
+                   int64_t first_row, int64_t rows, const float* tile, const TileSpan& span,
                    int64_t block, Store store) {
   const Lazy<T>& x = out.x;
-  const int64_t channels = x.shape.c;
+  const int64_t channels = x.shape.c, stride = span.stride, step = span.row_step * channels;
   const Bounds bounds(x.activation);
   Vector scale[kVectors], shift[kVectors], mean[kVectors], dbeta[kVectors], dgamma[kVectors];
 #pragma GCC unroll 2
@@ -98,9 +98,9 @@ void FinishVectors(const typename BackwardFinisher<T>::Tensors& out, Lanes lanes
   for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      const int64_t i = (first_row + r) * channels + c + v * kVectorLanes;
-      lanes.PrefetchStore(out.dx.dz + i + kRowsAhead * channels);
-      if constexpr (kAdd) hwy::Prefetch(out.dx.add + i + kRowsAhead * channels);
+      const int64_t i = first_row * channels + r * step + c + v * kVectorLanes;
+      lanes.PrefetchStore(out.dx.dz + i + kRowsAhead * step);
+      if constexpr (kAdd) hwy::Prefetch(out.dx.add + i + kRowsAhead * step);
       Vector gradient = lanes.LoadPadded(tile + r * stride + v * kVectorLanes);
       if constexpr (kAdd) gradient = hn::Add(gradient, lanes.Load(out.dx.add + i));
       if (needs_raw) {
@@ -139,8 +139,8 @@ void FinishSpan(const typename BackwardFinisher<T>::Tensors& out, const TileSpan
   ForEachStore<T>(streams, span.start, span.start + span.count,
                   [&](int64_t c, auto lanes, auto vectors) HWY_ATTR {
                     FinishVectors<kNorm, kAdd, vectors(), T>(out, lanes, c, first_row, rows,
-                                                             tile + (c - span.start), span.stride,
-                                                             block, store);
+                                                             tile + (c - span.start), span, block,
+                                                             store);
                   });
 }
 

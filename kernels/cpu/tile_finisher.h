@@ -47,11 +47,13 @@ class ForwardFinisher : public TileFinisher {
 };
 
 // The channels [start, start + count) of a tile whose rows are `stride` floats apart (0: all rows
-// are the same memory). A row must be readable up to a multiple of kPanelAlignment floats.
+// are the same memory). A row must be readable up to a multiple of kPanelAlignment floats. Row r of
+// the tile belongs to row first_row + r * row_step of the tensor.
 struct TileSpan {
   int64_t start;
   int64_t count;
   int64_t stride;
+  int64_t row_step = 1;
 };
 
 // Writes dx.dz = (tile + dx.add) * activation'(z), and the batch norm sums of the block.

@@ -132,7 +132,8 @@ void CopyColumn(const WeightOperand& operand, int64_t column, int64_t k, int64_t
   while (count > 0) {
     const int64_t tap = k / operand.out, o = k % operand.out;
     const int64_t part = std::min(count, operand.out - o);
-    const float* from = operand.weights + (tap * operand.in + column) * operand.out + o;
+    const float* from =
+        operand.weights + (operand.Tap(tap) * operand.in + column) * operand.out + o;
     std::copy(from, from + part, to);
     to += part;
     k += part;
@@ -172,7 +173,7 @@ void WeightOperand::Pack(const Panel& panel, float* to) const {
   }
   for (int64_t tap = 0; tap < taps; ++tap) {
     PUSHPULL_FOR_CHOSEN_ISA(TransposePanel)
-    (weights + (tap * in + panel.start) * out, panel, out, to + tap * out * panel.width);
+    (weights + (Tap(tap) * in + panel.start) * out, panel, out, to + tap * out * panel.width);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/input_phases.h"
 #include "kernels/cpu/packed_numbers.h"
 #include "kernels/cpu/panels.h"
 
@@ -17,7 +18,16 @@ struct WeightOperand {
   const float* weights;
   int64_t taps, in, out;
   Role role;
+  // Only with kTransposed: the phase of the input whose taps these are, or null for all taps. It
+  // must outlive the view.
+  const InputPhase* phase = nullptr;
 
+  // The view of a phase's taps.
+  WeightOperand OfPhase(const InputPhase& taken) const {
+    return {weights, taken.taps(), in, out, Role::kTransposed, &taken};
+  }
+  // The number of tap i in `weights`.
+  int64_t Tap(int64_t i) const { return phase == nullptr ? i : phase->Tap(i); }
   int64_t inner() const { return taps * (role == Role::kForward ? in : out); }
   int64_t outer() const { return role == Role::kForward ? out : in; }
   // Writes one panel of the outer() channels to `to`, dense [inner(), panel.width] with zeros from
