@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/cpu/kernel_loop.h"
 #include "kernels/cpu/panels.h"
@@ -80,29 +81,29 @@ BlockSums::BlockSums(int64_t blocks, int64_t channels, Arena* arena)
       first(arena->Floats(blocks * stride)),
       second(arena->Floats(blocks * stride)) {}
 
-void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, int64_t channels,
-                       float* mean, float* variance, ThreadPool* pool) {
-  const auto weight = [&](int64_t block) {
-    return static_cast<double>(std::min(block_rows, rows - block * block_rows));
-  };
+void CombineStatistics(const BlockSums& sums, absl::FunctionRef<int64_t(int64_t)> rows_of,
+                       int64_t channels, float* mean, float* variance, ThreadPool* pool) {
+  std::vector<double> weights(sums.blocks);
+  double rows = 0;
+  for (int64_t b = 0; b < sums.blocks; ++b) rows += weights[b] = static_cast<double>(rows_of(b));
   ForEachGroup(channels, pool, [&](int64_t begin, int64_t count) {
     double means[kGroup] = {}, squares[kGroup] = {};
     for (int64_t b = 0; b < sums.blocks; ++b) {
       const float* block_mean = sums.First(b) + begin;
-      for (int64_t c = 0; c < count; ++c) means[c] += weight(b) * block_mean[c];
+      for (int64_t c = 0; c < count; ++c) means[c] += weights[b] * block_mean[c];
     }
-    for (int64_t c = 0; c < count; ++c) means[c] /= static_cast<double>(rows);
+    for (int64_t c = 0; c < count; ++c) means[c] /= rows;
     for (int64_t b = 0; b < sums.blocks; ++b) {
       const float* block_mean = sums.First(b) + begin;
       const float* block_squares = sums.Second(b) + begin;
       for (int64_t c = 0; c < count; ++c) {
         const double offset = block_mean[c] - means[c];
-        squares[c] += block_squares[c] + weight(b) * offset * offset;
+        squares[c] += block_squares[c] + weights[b] * offset * offset;
       }
     }
     for (int64_t c = 0; c < count; ++c) {
       mean[begin + c] = static_cast<float>(means[c]);
-      variance[begin + c] = static_cast<float>(squares[c] / static_cast<double>(rows));
+      variance[begin + c] = static_cast<float>(squares[c] / rows);
     }
   });
 }

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
+
 #include "common/base/thread_pool.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/operators.h"
@@ -60,10 +62,10 @@ struct BlockSums {
 
 // Combine the sums of all blocks into the statistics or gradients of each channel. They add in
 // double and in the order of the blocks, so the result does not depend on the number of threads.
-// The `rows` rows are cut into blocks of `block_rows`; the last block may be shorter. Statistics
-// are combined by the formula of Chan, Golub and LeVeque (1979). They block until done.
-void CombineStatistics(const BlockSums& sums, int64_t block_rows, int64_t rows, int64_t channels,
-                       float* mean, float* variance, ThreadPool* pool);
+// rows_of(block) returns the rows of a block. Statistics are combined by the formula of Chan, Golub
+// and LeVeque (1979). They block until done.
+void CombineStatistics(const BlockSums& sums, absl::FunctionRef<int64_t(int64_t)> rows_of,
+                       int64_t channels, float* mean, float* variance, ThreadPool* pool);
 void CombineGradients(const BlockSums& sums, const BatchNorm<float>& norm, int64_t channels,
                       float* dbeta, float* dgamma, ThreadPool* pool);
 // The same for a single sum of each block, [blocks, PaddedChannels(channels)].

@@ -66,8 +66,8 @@ class ConvolutionProduct {
   }
 
   int64_t blocks() const { return direct_.has_value() ? direct_->blocks() : winograd_->blocks(); }
-  int64_t block_rows() const {
-    return direct_.has_value() ? direct_->block_rows() : winograd_->block_rows();
+  int64_t RowsOf(int64_t block) const {
+    return direct_.has_value() ? direct_->RowsOf(block) : winograd_->RowsOf(block);
   }
 
   // `source` is what `rows` are made of.
@@ -298,8 +298,9 @@ void DenseForward(const ConvolutionShape& shape, const Lazy<TensorOf<P>>& x, con
     plan.product.Run(PatchRows<P>(shape, value), value, operand, finisher, pool);
   }
   if (!wants_statistics) return;
-  CombineStatistics(plan.sums, plan.product.block_rows(), shape.out().rows(), shape.out_channels,
-                    statistics.mean, statistics.variance, pool);
+  CombineStatistics(
+      plan.sums, [&](int64_t block) { return plan.product.RowsOf(block); }, shape.out_channels,
+      statistics.mean, statistics.variance, pool);
 }
 
 template <typename P>

@@ -205,8 +205,11 @@ void DepthwiseForward(const ConvolutionShape& shape, const Lazy<T>& x, const flo
   PUSHPULL_FOR_CHOSEN_ISA(RunTasks<T>)(shape, plan, x, weights, y, pool);
   if (statistics.mean == nullptr) return;
   const Shape out = shape.out();
-  CombineStatistics(plan.sums, plan.tiling.group_samples * out.h * out.w, out.rows(), out.c,
-                    statistics.mean, statistics.variance, pool);
+  const int64_t group_rows = plan.tiling.group_samples * out.h * out.w;
+  CombineStatistics(
+      plan.sums,
+      [&](int64_t group) { return std::min(group_rows, out.rows() - group * group_rows); }, out.c,
+      statistics.mean, statistics.variance, pool);
 }
 
 template void DepthwiseForward<float>(const ConvolutionShape&, const Lazy<float>&, const float*,

@@ -51,7 +51,6 @@ class Product {
 
   // The blocks of rows that a TileFinisher sees as `block`. The last may have fewer rows.
   int64_t blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
-  int64_t block_rows() const { return block_rows_; }
   int64_t RowsOf(int64_t block) const;
 
   // Computes the whole product and blocks until it is done. `scratch` has ScratchNumbers() numbers

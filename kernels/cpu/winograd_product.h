@@ -7,11 +7,13 @@
 // where * multiplies numbers at the same of 16 positions. So there are 16 matrix products [tiles,
 // inner] x [inner, outer], with 4 multiplications for each number of the result, not 9.
 //
-// All tiles are transformed first. A task then computes one panel of outer channels for a block of
-// images: it transforms the panel's weights, some hundred channels at a time, multiplies, and turns
-// the sums into pixels while they are in its cache. The weights are packed and transformed anew for
-// each block. The cut depends on the sizes only, never on the number of threads, and a pixel's bits
-// do not depend on the other images.
+// The tiles are cut into blocks, each of some small images or of some rows of tiles of one image.
+// All tiles of a group of blocks are transformed first. A task then computes one panel of outer
+// channels for a block: it transforms the panel's weights, some hundred channels at a time,
+// multiplies, and turns the sums into pixels while they are in its cache. The weights are packed
+// and transformed anew for each block. Then the next group uses the same memory. The cut depends on
+// the sizes only, never on the number of threads, and a pixel's bits do not depend on the other
+// images.
 #ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_PRODUCT_H_
 #define PUSHPULL_KERNELS_CPU_WINOGRAD_PRODUCT_H_
 
@@ -34,10 +36,9 @@ class WinogradProduct {
  public:
   WinogradProduct(const WinogradTiling& tiling, int threads, Arena* arena);
 
-  // The blocks of rows (pixels of the result) that a TileFinisher sees as `block`. The last may
-  // have fewer rows.
-  int64_t blocks() const { return (tiling_.result.n + images_ - 1) / images_; }
-  int64_t block_rows() const { return images_ * tiling_.result.h * tiling_.result.w; }
+  // The blocks of rows (pixels of the result) that a TileFinisher sees as `block`.
+  int64_t blocks() const;
+  int64_t RowsOf(int64_t block) const;
 
   // Computes the whole result and blocks until it is done. `source` has the shape tiling.source and
   // holds values, to which batch norm and activation have been applied.
@@ -45,13 +46,22 @@ class WinogradProduct {
            ThreadPool* pool) const;
 
  private:
-  void Task(int64_t task, int thread, const WeightOperand& weights,
-            const TileFinisher& finisher) const;
+  // The rows of tiles of all images have numbers, image by image. This is the first one of a block.
+  int64_t FirstTileRow(int64_t block) const;
+  // The number of the first pixel of a row of tiles, among those of all images.
+  int64_t FirstPixel(int64_t tile_row) const;
+  // Computes a panel of outer channels for a block of the group that begins with `first_tile`.
+  void Task(int64_t block, const Panel& panel, int64_t first_tile, int thread,
+            const WeightOperand& weights, const TileFinisher& finisher) const;
 
   WinogradTiling tiling_;
-  int64_t images_;  // of a block
+  int64_t block_images_;     // the images of a block, or 1 if a block is part of an image
+  int64_t block_tile_rows_;  // the rows of tiles of a block in one image
+  int64_t image_blocks_;     // the blocks of an image, or 1 if a block is of whole images
+  int64_t block_tiles_;      // at most
   Panels inner_, outer_;
-  P* transformed_;  // V: [16] blocks of all tiles, packed in the panels of inner_
+  int64_t group_blocks_;
+  P* transformed_;  // V: [16] blocks of the tiles of a group, packed in the panels of inner_
   // For each thread, where `width` is that of the task's panel:
   int64_t packed_size_, weights_size_, products_size_, pixels_size_;
   float* packed_;  // [9, inner, width]

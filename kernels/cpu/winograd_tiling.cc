@@ -5,15 +5,14 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMaxTiles = 256;
 constexpr int64_t kMinChannels = 64;
 constexpr int64_t kMinTerms = 24;
 
-// Whether the tiles fit, and need at most two thirds of the multiplications of the direct sum.
+// Whether the tiles need at most two thirds of the multiplications of the direct sum.
 bool Pays(const WinogradTiling& tiling) {
   const int64_t direct = 9 * tiling.result.h * tiling.result.w;
   const int64_t minimal = kWinogradPositions * tiling.tiles();
-  return tiling.tiles() <= kMaxTiles && 2 * direct >= 3 * minimal;
+  return 2 * direct >= 3 * minimal;
 }
 
 }  // namespace

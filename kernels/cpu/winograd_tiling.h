@@ -19,6 +19,10 @@
 namespace pushpull {
 
 inline constexpr int64_t kWinogradPositions = 16;
+// About the transformed numbers of a tensor that exist at once, of a group of tiles: 16 MiB of
+// floats, so that they may stay in a last-level cache. A group still has enough tasks for many
+// threads: about 40 of WinogradProduct if there are as many inner as outer channels.
+inline constexpr int64_t kWinogradGroupNumbers = 4 << 20;
 
 // What is read and what is computed. The pixel (h, w) of `result` reads the source's pixels from
 // (h - top, w - left) on, three rows and three columns; outside of the source these are zeros.
@@ -34,13 +38,20 @@ struct WinogradTiling {
   int64_t all_tiles() const { return result.n * tiles(); }
 };
 
+// Tiles begin to end - 1 of those of all images, in the order of their pixels.
+struct TileRange {
+  int64_t begin;
+  int64_t end;
+
+  int64_t count() const { return end - begin; }
+};
+
 // The forward pass of a 3x3 convolution of stride 1, and the gradient of its input.
 WinogradTiling ForwardTiling(const ConvolutionShape& shape);
 WinogradTiling BackwardTiling(const ConvolutionShape& shape);
 // Whether minimal filtering computes the forward pass and the gradient of the input: the
 // convolution is 3x3 of stride 1, has at least 64 channels on both sides, which pay for the
-// transforms, at most 256 tiles per image, so that a block of them stays in the cache, and needs at
-// most two thirds of the multiplications of the direct sum.
+// transforms, and needs at most two thirds of the multiplications of the direct sum.
 bool WinogradPays(const ConvolutionShape& shape);
 // Whether minimal filtering also computes the gradient of the weights: each sum has at least 24
 // terms, which are the tiles of all images, to pay for 16 sums instead of 9.

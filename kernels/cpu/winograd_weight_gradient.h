@@ -8,10 +8,12 @@
 // transpose([tiles, inner]) x [tiles, outer]: 16 multiplications for each tile and pair of channels
 // instead of 36.
 //
-// The tiles of the output's gradient are transformed first. A task then computes the gradients of a
-// slice of one or more panels of input channels: it transforms the slice's tiles, multiplies them
-// position by position with all panels of the output's gradient, and turns the sums into gradients.
-// The cut depends on the sizes only, so results do not depend on the number of threads.
+// The tiles of the output's gradient are transformed first, or a group of them if there are many. A
+// task then computes the sums of a slice of one or more panels of input channels: it transforms the
+// slice's tiles and multiplies them position by position with all panels of the output's gradient.
+// The next group uses the same memory and adds to the sums. After the last one, each task turns its
+// sums into gradients. The cut depends on the sizes only, so results do not depend on the number of
+// threads.
 #ifndef PUSHPULL_KERNELS_CPU_WINOGRAD_WEIGHT_GRADIENT_H_
 #define PUSHPULL_KERNELS_CPU_WINOGRAD_WEIGHT_GRADIENT_H_
 
@@ -38,21 +40,28 @@ class WinogradWeightGradient {
   void Run(const TensorOf<P>* x, const TensorOf<P>* dy, float* dweights, ThreadPool* pool) const;
 
  private:
-  void SliceTask(const TensorOf<P>* x, const PanelRange& range, int64_t copy,
-                 float* dweights) const;
-  // The sums of one position: transpose(x) * dy for a range of panels of x.
-  void MultiplyTiles(const PanelRange& range, const P* x, const P* dy, float* sums) const;
+  // Adds a group of tiles to the `sums` of a slice, which the first group writes.
+  void SliceTask(const TensorOf<P>* x, const PanelRange& slice, const TileRange& tiles,
+                 P* transformed_x, float* sums) const;
+  // The same for one position: transpose(x) * dy for a range of panels of x.
+  void MultiplyTiles(const PanelRange& range, const TileRange& tiles, const P* x, const P* dy,
+                     float* sums) const;
+  // Turns the sums of a slice into gradients.
+  void SumsToTaps(const PanelRange& slice, const float* sums, float* dweights) const;
 
   WinogradTiling tiling_;
-  int64_t rows_;  // of a transformed operand: EvenRows of all tiles
+  int64_t group_tiles_;
+  int64_t rows_;  // of a transformed operand: EvenRows of the tiles of a group
   Panels inner_, outer_;
   int64_t slices_;
   ScratchCopies copies_;
   int64_t x_size_;                     // of a copy
-  int64_t sums_position_, sums_size_;  // of a position and of a copy
+  int64_t sums_position_, sums_size_;  // of a position and of a slice
   P* transformed_dy_;                  // W: [16] blocks of rows, packed in the panels of outer_
   P* transformed_x_;                   // V: for each copy the same for the panels of a slice
-  float* sums_;  // for each copy [16] blocks of [channels of a slice, padded outer]
+  // [16] blocks of [channels of a slice, padded outer]: for each copy, or if there are several
+  // groups, for each slice.
+  float* sums_;
 };
 
 }  // namespace pushpull

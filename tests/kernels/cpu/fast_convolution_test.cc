@@ -139,8 +139,9 @@ TEST_P(FastConvolution, DoesNotDependOnWhatProductsRead) {
 
 INSTANTIATE_TEST_SUITE_P(Dense, FastConvolution, testing::ValuesIn(DenseCases()));
 
-// Many rows of patches that are too long for a cache (Cut::kBySlices), with channels that do not
-// fill slices and panels.
+// Many rows of patches that are too long for a cache (Cut::kBySlices), also in the phases of a
+// stride, with channels that do not fill slices and panels. The last case is by minimal filtering
+// with several blocks per image, of different sizes, whose statistics are combined.
 std::vector<ConvolutionCase> LongPatchCases() {
   std::vector<ConvolutionCase> cases;
   AddCase({.shape = SameConvolution({3, 13, 14, 91}, 93, 3, 1),
@@ -149,7 +150,9 @@ std::vector<ConvolutionCase> LongPatchCases() {
            .add = true},
           &cases);
   AddCase({.shape = SameConvolution({3, 25, 24, 83}, 97, 3, 2)}, &cases);
+  AddCase({.shape = SameConvolution({2, 30, 29, 131}, 131, 3, 2), .add = true}, &cases);
   AddCase({.shape = SameConvolution({2, 15, 14, 64}, 128, 3, 1), .input_gradient = false}, &cases);
+  AddCase({.shape = SameConvolution({1, 33, 34, 64}, 64, 3, 1)}, &cases);
   return cases;
 }
 

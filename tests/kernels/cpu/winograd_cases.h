@@ -22,15 +22,17 @@
 
 namespace pushpull {
 
-// Odd and even sizes, padding on no, one and all sides, images that fill blocks and do not, and
-// channels that do not fill panels, chunks and slices.
+// Odd and even sizes, padding on no, one and all sides, images that fill blocks and do not, images
+// of several blocks, the last of which is smaller, more numbers than a group has, and channels that
+// do not fill panels, chunks and slices.
 inline std::vector<ConvolutionShape> WinogradShapes() {
   return {
-      {{2, 6, 6, 16}, 32, 3, 1, {1, 1, 1, 1}},  {{3, 7, 5, 24}, 40, 3, 1, {1, 1, 1, 1}},
-      {{2, 9, 8, 37}, 11, 3, 1, {0, 0, 0, 0}},  {{1, 3, 3, 9}, 8, 3, 1, {0, 0, 0, 0}},
-      {{2, 5, 6, 20}, 19, 3, 1, {1, 0, 0, 2}},  {{29, 7, 7, 8}, 50, 3, 1, {1, 1, 1, 1}},
-      {{1, 1, 1, 150}, 70, 3, 1, {1, 1, 1, 1}}, {{2, 28, 27, 10}, 10, 3, 1, {1, 1, 1, 1}},
-      {{5, 4, 4, 300}, 33, 3, 1, {1, 1, 1, 1}},
+      {{2, 6, 6, 16}, 32, 3, 1, {1, 1, 1, 1}},   {{3, 7, 5, 24}, 40, 3, 1, {1, 1, 1, 1}},
+      {{2, 9, 8, 37}, 11, 3, 1, {0, 0, 0, 0}},   {{1, 3, 3, 9}, 8, 3, 1, {0, 0, 0, 0}},
+      {{2, 5, 6, 20}, 19, 3, 1, {1, 0, 0, 2}},   {{29, 7, 7, 8}, 50, 3, 1, {1, 1, 1, 1}},
+      {{1, 1, 1, 150}, 70, 3, 1, {1, 1, 1, 1}},  {{2, 28, 27, 10}, 10, 3, 1, {1, 1, 1, 1}},
+      {{5, 4, 4, 300}, 33, 3, 1, {1, 1, 1, 1}},  {{2, 45, 43, 12}, 9, 3, 1, {1, 1, 1, 1}},
+      {{9, 28, 28, 2}, 304, 3, 1, {1, 1, 1, 1}},
   };
 }
 
