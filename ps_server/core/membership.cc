@@ -124,7 +124,9 @@ absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   PP_RETURN_IF_ERROR(CheckSameImages(request, who));
   if (!table_.HasRoomFor(request.worker_id())) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: there are %d clones without a replica already", who, ReplicaTable::kMaxSpares));
+        "%s has no replica, and %d spares are here already, which is the most: scale the job up "
+        "(psctl scale), or start fewer workers",
+        who, ReplicaTable::kMaxSpares));
   }
   SetNumReplicas(request.num_replicas());
   return absl::OkStatus();
@@ -191,7 +193,10 @@ absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request,
   }
   if (!options_.sync && request.worker_id() >= number) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: worker ids of this job are below %d", who, number));
+        absl::StrFormat("%s: in asynchronous mode the worker ids of this job are 0 to %d: check "
+                        "--worker_index and --num_clones (worker_id = worker_index x num_clones + "
+                        "the number of the clone)",
+                        who, number - 1));
   }
   return absl::OkStatus();
 }
@@ -228,8 +233,7 @@ absl::Status Membership::CheckProcess(const ps::RegisterRequest& request,
     // The text stays the same while the clone waits, so that its log names it once.
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s: clone %d is %s, whose lease has not ended; give each worker its own index, or, if "
-        "that "
-        "process has ended, wait for the end of its lease of %s",
+        "that process has ended, wait for the end of its lease of %s",
         who, request.worker_id(), other->peer_name, absl::FormatDuration(options_.lease)));
   }
   return absl::OkStatus();

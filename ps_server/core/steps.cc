@@ -137,8 +137,9 @@ absl::Status Steps::CheckBase(const ps::PushKey& key) const {
   const uint64_t version = job_.version;
   if (key.base_version() > version) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("a push was computed from version %d, the present version is %d",
-                        key.base_version(), version));
+        absl::StrFormat("clone %d says that its push for replica %d was computed from version %d, "
+                        "but the newest version is %d",
+                        key.worker_id(), key.replica(), key.base_version(), version));
   }
   if (options_.max_staleness > 0 && version - key.base_version() > options_.max_staleness) {
     return Error(ps::ErrorDetail::STALE,

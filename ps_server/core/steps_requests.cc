@@ -26,8 +26,9 @@ absl::Status Steps::CheckCommit(const ps::CommitRequest& request) const {
   }
   if (request.info().samples() > kMaxSamples) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%d samples in one contribution, expected at most %d",
-                        request.info().samples(), kMaxSamples));
+        absl::StrFormat("the contribution of clone %d to replica %d has %d samples, expected at "
+                        "most %d",
+                        request.key().worker_id(), replica, request.info().samples(), kMaxSamples));
   }
   return absl::OkStatus();
 }

@@ -249,7 +249,7 @@ TEST_F(AsyncMembershipTest, ACloneThatIsRefusedDoesNotSetTheNumberOfReplicas) {
   mistyped.set_num_replicas(1);
   const absl::Status refusal = members.CheckAnnouncement(mistyped);
   EXPECT_TRUE(absl::IsFailedPrecondition(refusal)) << refusal;
-  EXPECT_THAT(std::string(refusal.message()), HasSubstr("worker ids of this job are below 1"));
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("worker ids of this job are 0 to 0"));
   EXPECT_EQ(members.num_replicas(), 0u);
   EXPECT_TRUE(members.CheckAnnouncement(Request(1)).ok());
   EXPECT_EQ(members.num_replicas(), 2u);
