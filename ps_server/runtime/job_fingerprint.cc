@@ -11,7 +11,7 @@
 
 namespace pushpull {
 
-config::TrainEvalPipelineConfig WithoutServersPart(config::TrainEvalPipelineConfig config) {
+config::TrainEvalPipelineConfig WithoutServerFields(config::TrainEvalPipelineConfig config) {
   // The evaluator's part.
   config.clear_eval_config();
   config.clear_eval_input_reader();
@@ -46,7 +46,7 @@ config::TrainEvalPipelineConfig WithoutServersPart(config::TrainEvalPipelineConf
 }
 
 std::string JobFingerprint(const config::TrainEvalPipelineConfig& config, bool sync, int tasks) {
-  config::TrainEvalPipelineConfig compared = WithoutServersPart(config);
+  config::TrainEvalPipelineConfig compared = WithoutServerFields(config);
   const uint64_t seed = compared.train_config().seed();
   compared.mutable_train_config()->set_sync_replicas(sync);
   std::string text;

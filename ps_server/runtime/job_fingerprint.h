@@ -1,6 +1,7 @@
-// The fingerprint of what a clone computes by. A server that comes back with another one has to
-// refuse the clones of the earlier one, because they would compute other losses, or push in a way
-// that the new server does not understand. Pure functions.
+// Computes the fingerprint of a job, which covers everything that decides what its clones compute.
+// If a server is started again and the fingerprint is another one, it has to refuse the clones of
+// the earlier server: they would compute other losses, or push in a way that this server does not
+// understand. Pure functions.
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_JOB_FINGERPRINT_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_JOB_FINGERPRINT_H_
 
@@ -10,12 +11,13 @@
 
 namespace pushpull {
 
-// Removes the fields that no clone computes by, because only the server or the evaluator reads
-// them. They may change while workers run. A field that the list in the source does not name stays.
-config::TrainEvalPipelineConfig WithoutServersPart(config::TrainEvalPipelineConfig config);
+// Removes the fields that do not change what clones compute, because only the server or the
+// evaluator reads them. They may change while workers run. Every field that the source does not
+// list stays.
+config::TrainEvalPipelineConfig WithoutServerFields(config::TrainEvalPipelineConfig config);
 
 // Returns a SHA-256 digest (32 bytes) of the mode, the seed, the number of ps tasks and
-// WithoutServersPart(config).
+// WithoutServerFields(config).
 std::string JobFingerprint(const config::TrainEvalPipelineConfig& config, bool sync, int tasks);
 
 }  // namespace pushpull

@@ -316,7 +316,7 @@ std::string Server::WaitingFor() const {
 void Server::Drain() { core_->Drain(); }
 
 void Server::Stop(const absl::Status& end) {
-  core_->Farewell(end);
+  core_->AnnounceEnd(end);
   for (const auto& server : servers_) server->Stop(kStopGrace);
   core_->Close();
 }

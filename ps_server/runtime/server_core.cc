@@ -365,7 +365,7 @@ void ServerCore::DrainJob() {
   }
 }
 
-void ServerCore::Farewell(const absl::Status& end) {
+void ServerCore::AnnounceEnd(const absl::Status& end) {
   const bool drained = IsDrained(end);
   // Clones and other tasks belong to the server that goes on with the job.
   if (!IsCoordinator() || AnotherServerGoesOn(end)) return;

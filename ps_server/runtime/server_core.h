@@ -69,7 +69,7 @@ struct ServerCoreOptions : SharedServerOptions {
 };
 
 // Call order: Open, Start (only in the process of task 0), WaitForEnd any number of times,
-// Farewell, Close; all from one thread. Destruction without Close has the effect of SIGKILL:
+// AnnounceEnd, Close; all from one thread. Destruction without Close has the effect of SIGKILL:
 // only the files in state_dir and the checkpoints remain.
 class ServerCore {
  public:
@@ -103,15 +103,17 @@ class ServerCore {
   // until task 0 ends it. It gives up with CANCELLED when task 0 has not answered for 5 seconds or
   // has not ended the job after 28 seconds.
   void Drain();
-  // Whether the process has to end once WaitForEnd has returned an end, even if it would
+  // Returns whether the process has to end once WaitForEnd has returned an end, even if it would
   // otherwise stay: an administrator has called Drain, or task 0 has ended this task. Thread-safe.
   bool end_wanted() const { return end_wanted_.load(); }
-  // Blocks until the live clones and the tasks of other processes know of the end, for about a
-  // lease. Clones of a drained job are not waited for, because they continue with the next
-  // server; and its other tasks not longer than until 25 seconds after the drain began, because a
-  // scheduler may soon kill the process. Each is told at least once. Returns at once if another
-  // server goes on with the job (core/stop_reason.h). `end` is what WaitForEnd returned.
-  void Farewell(const absl::Status& end);
+  // Tells the tasks of other processes that the job has ended. Blocks until they have answered and
+  // until the live clones have learnt of the end from their heartbeats, for about a lease at most.
+  // If the job was drained, it does not wait for the clones, because they continue with the next
+  // server, and it waits for the other tasks only until 25 seconds after the drain began, because a
+  // scheduler may soon kill the process. Each task is told at least once. Returns at once in a
+  // process without task 0, and if another server goes on with the job (core/stop_reason.h). `end`
+  // is what WaitForEnd returned.
+  void AnnounceEnd(const absl::Status& end);
   // Stops the threads and closes the files. Removes the mapped state if a checkpoint that has
   // just been read back is at least as new (core/run_state.h). No call to a handler may be
   // running or come later. Blocks on the disk, and until the calls to shards of other processes are
@@ -121,8 +123,8 @@ class ServerCore {
   // destructor call it. Blocks for the work in progress.
   void StopThreads();
 
-  // Whether task 0 in another process has made no call for five seconds, although it looks at every
-  // shard once a second until the job ends. A --check_cluster of somebody else counts as a call.
+  // Returns whether task 0 in another process has made no call for five seconds. Until the job ends
+  // it calls every shard once a second. A --check_cluster of somebody else counts as a call too.
   // Thread-safe.
   bool CoordinatorIsSilent() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -143,15 +143,16 @@ class CloneTrainer {
   void PullLastWeights();
   // Returns whether training ends with this version.
   bool EndsAt(uint64_t version) const;
-  // True if the last step is known to be applied.
+  // Returns whether the last step is known to be applied.
   bool AllApplied() const;
-  // Waits after the last step, and reports for what. True: the server has saved the result. False:
-  // the server restarted from an earlier version, so there is more to train. A server that ends
-  // well tells its clones first (ServerCore::Farewell), so DEADLINE_EXCEEDED means that it was
-  // lost, or that this process was paused for longer than the lease.
+  // Waits after the last step until the server has saved the result, and reports that it waits.
+  // Returns true then, or false if the server restarted from an earlier version, so that there is
+  // more to train. A server that ends well tells its clones first (ServerCore::AnnounceEnd), so
+  // DEADLINE_EXCEEDED means that it was lost, or that this process was paused for longer than the
+  // lease.
   absl::StatusOr<bool> WaitForPublication();
-  // Whether the clone has heard that training has ended, or why it was stopped, and wants nothing
-  // more from the server.
+  // Returns whether the clone has heard that training has ended, or why it was stopped, and wants
+  // nothing more from the server.
   bool KnowsEnd() const;
   absl::Status Beat();
   void StopHeartbeat();

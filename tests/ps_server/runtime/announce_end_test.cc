@@ -44,9 +44,9 @@ class LostPeer final : public ShardPeer {
   int* const told_;
 };
 
-class FarewellTest : public ::testing::Test {
+class AnnounceEndTest : public ::testing::Test {
  protected:
-  FarewellTest() {
+  AnnounceEndTest() {
     ServerCoreOptions options;
     options.train_dir = folder_.path() + "/train";
     options.lease = 4 * limit_;
@@ -58,14 +58,14 @@ class FarewellTest : public ::testing::Test {
     remote.push_back(std::make_unique<LostPeer>(&told_));
     core_->Start({"task 0", "task 1"}, std::move(remote), [] {});
   }
-  // Returns how long the farewell takes that begins this long after a drain.
-  absl::Duration FarewellAfter(absl::Duration drain_time) {
+  // Returns how long AnnounceEnd blocks if it begins this long after a drain.
+  absl::Duration AnnouncementAfter(absl::Duration drain_time) {
     core_->Drain();
     const absl::Status end = core_->WaitForEnd(absl::Seconds(60)).value_or(absl::OkStatus());
     EXPECT_TRUE(absl::IsCancelled(end)) << end;
     clock_.Sleep(drain_time);
     const absl::Duration start = clock_.Now();
-    core_->Farewell(end);
+    core_->AnnounceEnd(end);
     return clock_.Now() - start;
   }
 
@@ -77,17 +77,17 @@ class FarewellTest : public ::testing::Test {
   std::unique_ptr<ServerCore> core_;
 };
 
-TEST_F(FarewellTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
+TEST_F(AnnounceEndTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
   const absl::Duration drain_time = absl::Seconds(3);
-  const absl::Duration took = FarewellAfter(drain_time);
+  const absl::Duration took = AnnouncementAfter(drain_time);
   EXPECT_GE(took, limit_ - drain_time);
   EXPECT_LE(took, limit_ - drain_time + absl::Seconds(1));
   EXPECT_GT(told_, 10);
 }
 
 // A scheduler sends SIGKILL 30 seconds after SIGTERM.
-TEST_F(FarewellTest, ADrainThatHasTakenItsWholeTimeLeavesOneAttempt) {
-  EXPECT_EQ(FarewellAfter(limit_), absl::ZeroDuration());
+TEST_F(AnnounceEndTest, ADrainThatHasTakenItsWholeTimeLeavesOneAttempt) {
+  EXPECT_EQ(AnnouncementAfter(limit_), absl::ZeroDuration());
   EXPECT_EQ(told_, 1);
 }
 

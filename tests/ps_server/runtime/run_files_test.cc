@@ -204,7 +204,7 @@ TEST_F(RunFilesTest, OneOfTwoTasksThatStartsAndStopsAloneKeepsItsState) {
     const absl::Status end =
         (*core)->WaitForEnd(absl::Seconds(60)).value_or(absl::DeadlineExceededError("no end"));
     EXPECT_TRUE(absl::IsCancelled(end)) << end;
-    (*core)->Farewell(end);
+    (*core)->AnnounceEnd(end);
     (*core)->Close();
   }
   EXPECT_EQ(Contents(folder_.path() + "/state"), before);

@@ -132,7 +132,7 @@ absl::Status TestServer::WaitForEnd() {
 
 absl::Status TestServer::WaitAndClose() {
   const absl::Status end = WaitForEnd();
-  if (!has_given_up()) core_->Farewell(end);
+  if (!has_given_up()) core_->AnnounceEnd(end);
   for (const auto& relay : relays_) relay->Disconnect();
   core_->Close();
   DestroyCore();

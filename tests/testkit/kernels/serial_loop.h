@@ -8,7 +8,7 @@
 
 namespace pushpull {
 
-// Calls body(i) for each i in [0, count), in rising order on the calling thread.
+// Calls body(i) for each i in [0, count), in ascending order on the calling thread.
 inline void SerialLoop(int64_t count, absl::FunctionRef<void(int64_t)> body) {
   for (int64_t i = 0; i < count; ++i) body(i);
 }

@@ -39,7 +39,7 @@ void ServedJob::Kill() {
 
 absl::Status ServedJob::WaitAndClose() {
   const absl::Status end = server_.WaitForEnd();
-  if (!server_.has_given_up()) server_.core().Farewell(end);
+  if (!server_.has_given_up()) server_.core().AnnounceEnd(end);
   for (const auto& relay : relays_) relay->Disconnect();
   server_.core().Close();
   server_.Kill();
