@@ -50,8 +50,8 @@ class Device : public MemorySource {
   virtual std::string description() const = 0;  // "GPU 0 (NVIDIA H200, 139.8 GiB)"
   virtual std::string model() const = 0;        // "NVIDIA H200"
   virtual std::string uuid() const = 0;         // "GPU-5a3c...", as nvidia-smi -L prints it
-  // Whether libraries may compute convolutions (GpuLibrary): then the last bits of results depend
-  // on which algorithms were chosen on this machine.
+  // Returns whether libraries may compute convolutions (GpuLibrary). If so, the last bits of
+  // results depend on which algorithms were chosen on this machine.
   virtual bool uses_libraries() const = 0;
 
   // The bytes that Allocate can still hand out in total: the free memory of the GPU, bounded by

@@ -17,7 +17,7 @@ PUSHPULL_HOST_DEVICE T Activate(FusedActivation activation, T z) {
   return activation == FusedActivation::kRelu6 && z > T(6) ? T(6) : z;
 }
 
-// The derivative of Activate by z; 0 on both kinks.
+// The derivative of Activate with respect to z; 0 on both kinks.
 template <typename T>
 PUSHPULL_HOST_DEVICE T ActivationSlope(FusedActivation activation, T z) {
   if (activation == FusedActivation::kNone) return T(1);

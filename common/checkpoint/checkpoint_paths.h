@@ -23,8 +23,8 @@ std::optional<uint64_t> ParsePendingEpoch(absl::string_view name);
 // Returns a new name in `directory` for `path`, which is about to be removed. Every call returns a
 // different name.
 std::string TrashPath(const std::string& directory, absl::string_view path);
-// Returns the step of a checkpoint that was renamed so, 12000 for ".trash-ckpt-00012000-<...>", and
-// nullopt for any other name.
+// Returns the step of a checkpoint that was renamed to a TrashPath: 12000 for the name
+// ".trash-ckpt-00012000-<...>", and nullopt for any other name.
 std::optional<uint64_t> ParseTrashedCheckpoint(absl::string_view name);
 // Returns the key in a shard file's __metadata__ that describes a tensor of which the file holds
 // only a part.

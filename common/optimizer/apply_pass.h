@@ -75,8 +75,8 @@ class ApplyPass {
   ApplyPass(const VariableLayout* layout, const Sharding& sharding, int shard,
             const OptimizerSpec& optimizer, ThreadPool* pool);
 
-  // Does the same as the other Run, but makes only these chunks of the shard (in rising order). Of
-  // each contribution, only these chunks must be present.
+  // Does the same as the other Run, but makes only these chunks of the shard (in ascending order).
+  // Only these chunks of each contribution must be present.
   absl::Status Run(UpdateNumber number, absl::Span<const GradientContribution> contributions,
                    absl::Span<const double> variable_squared_norms, absl::Span<const int> chunks,
                    const ConstStateVectors& from, const StateVectors& to) const;

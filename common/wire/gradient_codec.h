@@ -1,6 +1,7 @@
 // The encodings of gradients on the wire; some of them serve weights too. Each codec has a separate
-// file in codecs/ and a row in gradient_codec.cc; a new one needs a value of ps::GradientEncoding
-// besides. The encoding of a chunk is stated in its header, never guessed from its length.
+// file in codecs/ and a row in gradient_codec.cc; a new one also needs a value of
+// ps::GradientEncoding. The encoding of a chunk is stated in its header, never guessed from its
+// length.
 #ifndef PUSHPULL_COMMON_WIRE_GRADIENT_CODEC_H_
 #define PUSHPULL_COMMON_WIRE_GRADIENT_CODEC_H_
 

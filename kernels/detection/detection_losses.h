@@ -22,8 +22,8 @@ template <typename T>
 double ClassificationLoss(const DetectionLossSpec& spec, absl::Span<const T> scores,
                           int class_column);
 
-// out[i] = factor * derivative of ClassificationLoss by scores[i]. `out` has as many entries as
-// `scores`.
+// out[i] = factor * derivative of ClassificationLoss with respect to scores[i]. `out` has as many
+// entries as `scores`.
 template <typename T>
 void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> scores,
                             int class_column, double factor, T* out);
@@ -35,7 +35,8 @@ void ClassificationGradient(const DetectionLossSpec& spec, absl::Span<const T> s
 template <typename T>
 double LocalizationLoss(const DetectionLossSpec& spec, const T* code, const BoxCode& target);
 
-// out[i] = factor * derivative of LocalizationLoss by code[i]. `code` and `out` have four entries.
+// out[i] = factor * derivative of LocalizationLoss with respect to code[i]. `code` and `out` have
+// four entries.
 template <typename T>
 void LocalizationGradient(const DetectionLossSpec& spec, const T* code, const BoxCode& target,
                           double factor, T* out);

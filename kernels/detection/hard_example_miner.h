@@ -23,8 +23,8 @@ struct MiningInput {
 };
 
 // Returns the indices of the kept anchors, hardest first:
-// 1. Sorts the anchors by falling loss: the one that loss_type names, or for kBoth the sum of the
-//    two, weighted by classification_weight and localization_weight. A loss that is NaN comes
+// 1. Sorts the anchors by descending loss: the one that loss_type names, or for kBoth the sum of
+//    the two, weighted by classification_weight and localization_weight. A loss that is NaN comes
 //    first. The lower index comes first among equals.
 // 2. Goes down the list and drops each anchor whose predicted box overlaps that of a kept one by
 //    more than iou_threshold, until num_hard_examples (0: any number) are kept.

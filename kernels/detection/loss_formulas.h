@@ -88,7 +88,7 @@ PUSHPULL_HOST_DEVICE inline double ScoreSlope(const LossFormula& formula, double
   return 0.0;
 }
 
-// kSoftmax: the loss, and its derivative by one score. log_sum is ln of the sum of
+// kSoftmax: the loss, and its derivative with respect to one score. log_sum is ln of the sum of
 // exp(score / logit_scale) over all columns.
 PUSHPULL_HOST_DEVICE inline double SoftmaxLoss(const LossFormula& formula, double target_score,
                                                double log_sum) {

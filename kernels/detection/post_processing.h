@@ -27,8 +27,8 @@ struct Detection {
 //    with a better score (iou_threshold), and keeps at most max_detections_per_class.
 // 3. Clips the boxes to `window`, drops those without area, and rescales them to fractions of the
 //    window.
-// 4. Merges the classes by falling score, the lower class first among equals, and keeps the first
-//    max_total_detections.
+// 4. Merges the classes by descending score, the lower class first among equals, and keeps the
+//    first max_total_detections.
 std::vector<Detection> PostProcess(const DetectionSpec& spec, absl::Span<const BoundingBox> anchors,
                                    absl::Span<const float> box_codes,
                                    absl::Span<const float> class_scores,

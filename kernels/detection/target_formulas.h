@@ -17,8 +17,8 @@ struct LabeledBox {
   float weight = 1.0f;  // the weight of its anchors in both losses
 };
 
-// Whether the box takes the anchor that overlaps it most if the matcher forces a match for each
-// box.
+// Returns whether the box takes the anchor that overlaps it most if the matcher forces a match for
+// each box.
 PUSHPULL_HOST_DEVICE inline bool MayForce(const LabeledBox& box) { return box.weight > 0.0f; }
 
 inline constexpr int kUnmatched = -1;  // background

@@ -47,8 +47,8 @@ PUSHPULL_HOST_DEVICE W ActivationValue(const op::Activation& activation, W x) {
   return x;
 }
 
-// The derivative by x. At a kink it is the derivative on the left of x = 0 and of x = -3, and on
-// the right of the others.
+// The derivative of ActivationValue with respect to x. At the kinks x = 0 and x = -3 it is the
+// derivative on the left, at all others the one on the right.
 template <typename W>
 PUSHPULL_HOST_DEVICE W ActivationDerivative(const op::Activation& activation, W x) {
   switch (activation.function) {

@@ -87,8 +87,8 @@ PUSHPULL_HOST_DEVICE int64_t LargestOf(const PoolWindows& s, const T* x, int64_t
   return best;
 }
 
-// True if LargestOf gives element `i`, which must be in the window. Ends at the first element that
-// is larger.
+// Returns whether LargestOf gives element `i`, which must be in the window. Stops at the first
+// element that is larger.
 template <typename T>
 PUSHPULL_HOST_DEVICE bool IsLargest(const PoolWindows& s, const T* x, int64_t n, int64_t oh,
                                     int64_t ow, int64_t c, int64_t i) {

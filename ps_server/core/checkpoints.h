@@ -1,6 +1,6 @@
-// The part of the Coordinator that takes checkpoints: when one begins, by time, by steps, by an
-// administrator's call or at the end of the job, what happens when it fails, and how
-// administrators' calls are answered. Not thread-safe.
+// The part of the Coordinator that takes checkpoints. It decides when one begins (by time, by
+// steps, by an administrator's call or at the end of the job) and what follows a failure, and it
+// answers administrators' calls. Not thread-safe.
 //
 // The newest checkpoint is the one published last. The final checkpoint is that of the version with
 // which this process ends: no step follows, or the process drains. Only in the first case does its
@@ -43,7 +43,7 @@ class Checkpoints {
   // meanwhile.
   void BeginFinal();
 
-  // Begins a checkpoint of job.version if one is due. Called between two steps.
+  // Begins a checkpoint of job.version if one is due. Called while no step is measured or applied.
   Followup StartIfDue();
   // Begins the final checkpoint unless one is under way, the version is saved, or a pause is on.
   Followup StartFinalIfDue();
@@ -66,8 +66,8 @@ class Checkpoints {
   // Refuses the administrators' calls that asked for `up_to_step` or an earlier step.
   void Refuse(uint64_t up_to_step, const absl::Status& status);
 
-  // Returns when StartIfDue or StartFinalIfDue would begin a checkpoint by time alone. Valid
-  // between two steps and after BeginFinal.
+  // Returns when StartIfDue or StartFinalIfDue would begin a checkpoint by time alone. Valid while
+  // no step is measured or applied, and after BeginFinal.
   absl::Duration NextWakeup() const;
   void AddTo(ps::StatusReply* status, absl::Duration now) const;
 
@@ -96,19 +96,22 @@ class Checkpoints {
 
   Phase phase_ = Phase::kIdle;
   std::optional<uint64_t> newest_step_;  // of the newest published checkpoint
-  bool durable_says_done_ = false;       // that checkpoint says that training is done
-  uint64_t step_ = 0;                    // of the checkpoint under way
-  uint64_t attempts_ = 0;                // checkpoints that were begun
-  bool says_done_ = false;               // what that one says; set when its files are written
-  bool is_final_ = false;                // the checkpoint of job.version ends the job
+  bool durable_says_done_ = false;  // the newest published checkpoint says that training is done
+  uint64_t attempts_ = 0;           // checkpoints that were begun
+  uint64_t step_ = 0;               // of the checkpoint under way
+  bool says_done_ = false;          // the same checkpoint says that training is done
+  bool is_final_ = false;           // the checkpoint of job.version ends the job
   absl::Duration started_ = absl::ZeroDuration();
   // Since when there may be steps that the newest checkpoint lacks. May lie before the process
   // began, but by no more than save_checkpoints_every, after which a checkpoint is due.
   absl::Duration unsaved_since_ = absl::ZeroDuration();
   absl::Duration retry_at_ = absl::ZeroDuration();
   uint32_t failures_in_a_row_ = 0;
-  uint32_t overtaken_in_a_row_ = 0;  // not among the failures: the version was gone
-  uint32_t final_failures_ = 0;      // of the final checkpoint; draining: also those that may pass
+  // Checkpoints that were given up because the shards had dropped the version. They are no
+  // failures.
+  uint32_t overtaken_in_a_row_ = 0;
+  // Failures of the final checkpoint. Those that may pass count only while the process drains.
+  uint32_t final_failures_ = 0;
   std::optional<absl::Duration> final_failed_since_;  // when the final checkpoint first failed
   std::vector<Call> calls_;
 

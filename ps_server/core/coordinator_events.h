@@ -27,8 +27,8 @@ struct FoundCheckpoint {
   bool training_done = false;  // it was the last one of the run when it was published
   uint64_t num_images = 0;     // as in PublishCheckpoint
   uint32_t num_replicas = 0;   // async: it has the positions of this many replicas; 0: of none
-  // Since it was saved. Infinite: the wall clock says that this time is still to come, so it is
-  // not known.
+  // The time since it was saved. Infinite if that is not known, because by the wall clock it was
+  // saved in the future.
   absl::Duration age = absl::ZeroDuration();
 };
 
@@ -38,7 +38,7 @@ namespace coordinator_event {
 struct Start {
   uint64_t stored_epoch = 0;
 };
-// The runtime answers each action of the same name with one of these events.
+// Each of the next five events answers an action: EpochPersisted answers PersistEpoch, and so on.
 struct EpochPersisted {
   uint64_t epoch = 0;
   absl::Status status;

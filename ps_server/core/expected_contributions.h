@@ -6,8 +6,8 @@
 // contribution. It predicts only in a job with one task: applying ahead overwrites version t - 2
 // while t - 1 may not have reached the shards of other tasks.
 //
-// Nothing is predicted where norms are measured (clipping, LAMB), which needs the whole gradient
-// first, nor before there is something to go by: an applied version (synchronous), or an applied
+// Nothing is predicted where norms are measured (clipping, LAMB), because a norm needs the whole
+// gradient first. The first prediction follows an applied version (synchronous), or an applied
 // contribution of the replica (asynchronous).
 #ifndef PUSHPULL_PS_SERVER_CORE_EXPECTED_CONTRIBUTIONS_H_
 #define PUSHPULL_PS_SERVER_CORE_EXPECTED_CONTRIBUTIONS_H_

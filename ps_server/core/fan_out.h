@@ -39,7 +39,7 @@ class FanOut {
   // Returns the first shard without a reply; started() is the time of Start.
   std::optional<uint32_t> FirstMissing() const;
   absl::Duration started() const { return started_; }
-  // Returns why the newest call of the shard that has ended failed; OK if none has.
+  // Returns the error of the shard's last call that failed since Start; OK if none has failed.
   const absl::Status& failure(uint32_t shard) const { return shards_[shard].failure; }
 
   // Repeats the failed calls whose pause has passed.

@@ -71,12 +71,20 @@ class Membership {
 
   // Returns EVICTED, with the administrator's reason, if an administrator has evicted the clone.
   absl::Status CheckNotEvicted(uint32_t worker) const;
-  // Returns why the process may not register: another release, job, model, number of clones or of
-  // training images (than the run's if num_epochs is set, else than those of live clones), an
-  // earlier process of the clone, the place of a live clone, or no room. The
-  // first process that may register sets the number of replicas if it is not set. Afterwards
-  // another number is refused in asynchronous mode, and in synchronous mode only from a clone that
-  // has a home replica in a job that was not scaled: its flags are probably wrong.
+  // Returns OK if the process may register. The first process that may register sets the number of
+  // replicas, if nothing else has set it.
+  //   FAILED_PRECONDITION  another protocol version; another number of training images than the run
+  //                        has (only with num_epochs); more clones than samples in a batch (sync);
+  //                        an id that is not below the number of clones (async); another number of
+  //                        clones: always (async), or from a clone with a home replica in a job
+  //                        that was not scaled, because its flags are probably wrong (sync)
+  //   LAYOUT_MISMATCH      another model, or another declaration of an external model
+  //   JOB_CHANGED          the process computes for an earlier server, which had other settings
+  //   INVALID_ARGUMENT     no clones or more than kMaxReplicas; no images (only with num_epochs)
+  //   PERMISSION_DENIED    a newer process of the clone has registered
+  //   ALREADY_EXISTS       a live clone has this id, or live clones have another number of images.
+  //                        The process asks again for a while
+  //   RESOURCE_EXHAUSTED   there are ReplicaTable::kMaxSpares spares
   absl::Status CheckAnnouncement(const ps::RegisterRequest& request);
   // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
   // after job.version.

@@ -33,7 +33,8 @@ class Recovery {
   // The arguments outlive this object. Actions are appended to `actions`.
   Recovery(const CoordinatorOptions& options, const JobState& job, CoordinatorActions* actions);
 
-  // The highest epoch that was ever given to PersistEpoch or is about to be.
+  // Returns the number of the newest epoch that this process has begun. PersistEpoch has been
+  // ordered for it, or is ordered next.
   uint64_t next_epoch() const { return next_epoch_; }
   // Returns whether an epoch has begun that does not serve yet.
   bool is_recovering() const { return phase_ != Phase::kIdle && phase_ != Phase::kServing; }
@@ -60,8 +61,8 @@ class Recovery {
   // Gives up what is under way. Nothing happens until the next BeginEpoch.
   void Close();
 
-  // Judges an error of a shard. Warns if the shard is in an epoch that cannot be, and remembers its
-  // epoch if this one is lost.
+  // Returns what an error of a shard means. If the shard names an epoch that is not plausible
+  // (epochs.h), warns. If the result is kLostEpoch, the next epoch will be above that of the shard.
   Failure JudgeFailure(uint32_t shard, const absl::Status& status);
   // Returns when a run whose last checkpoint is published gives up waiting for silent shards and
   // ends.

@@ -14,11 +14,11 @@ namespace pushpull {
 
 class ReplicaPositions {
  public:
-  // Restores what Serialize wrote with version `version`; `marks` is empty for the initial
-  // variables. Returns false if `marks` has no positions, because the version was trained in
-  // synchronous mode or by a release that did not keep them. Every replica then goes on with an
-  // equal share of the version's steps, so this once a few batches near that place may be trained
-  // twice or not at all.
+  // Restores what Serialize wrote with version `version`. Version 0 has no marks, and every replica
+  // begins with its first batch. Returns false if a later version has no positions in `marks`,
+  // because it was trained in synchronous mode or by a release that did not keep them. Every
+  // replica then goes on with an equal share of the version's steps, so that a few batches near
+  // that place may be trained twice or not at all.
   bool Restore(absl::string_view marks, uint64_t version);
   // Returns the number of replicas whose positions Restore has found; 0: `marks` held none.
   uint32_t num_restored() const { return num_restored_; }

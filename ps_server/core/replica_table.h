@@ -103,8 +103,8 @@ class ReplicaTable {
   // (ids from num_replicas on). When it is full, this call forgets the spare that was lost longest
   // ago and neither holds a replica nor is evicted.
   bool HasRoomFor(uint32_t worker_id);
-  // Returns when the next lease ends, or the time that clones have to come back after the start of
-  // the epoch (one lease).
+  // Returns when the next lease ends, or when one lease has passed since the start of the epoch,
+  // which is the time that clones have to come back; whichever is first.
   absl::Duration NextWakeup(absl::Duration now) const;
 
  private:

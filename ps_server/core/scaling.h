@@ -69,9 +69,9 @@ class Scaling {
   const Membership* const members_;
   CoordinatorActions* const actions_;
 
-  std::optional<uint32_t> on_disk_;     // the number that is surely there
-  std::optional<uint32_t> persisting_;  // is being written
-  std::optional<CallId> call_;          // waits for that
+  std::optional<uint32_t> on_disk_;     // the number on disk; nothing while that is not certain
+  std::optional<uint32_t> persisting_;  // the number that is being written
+  std::optional<CallId> call_;          // the Scale call that waits for the disk
   std::optional<uint32_t> due_number_;
   std::optional<std::vector<int64_t>> due_shares_;
   std::map<uint32_t, double> speeds_;  // by clone, in samples per second; a moving average

@@ -106,7 +106,7 @@ class ShardAggregator {
   absl::Status CheckIdentity(const std::string& run_id, uint64_t epoch) const;
   // Checks replica, step and grant, in this order.
   absl::Status CheckKey(const ps::PushKey& key) const;
-  // Checks that the list of a pull names chunks of this shard, in rising order.
+  // Checks that the list of a pull names chunks of this shard, in ascending order.
   absl::Status CheckFloat32Chunks(const ps::PullRequest& request) const;
   // Returns whether the variables contain the contribution. Sync: also while its step is applied.
   bool AlreadyApplied(const ps::PushKey& key) const;

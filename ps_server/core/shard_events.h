@@ -74,7 +74,8 @@ struct Snapshot {
   ps::SnapshotRequest request;
 };
 
-// The store answers each action of the same name with exactly one of these.
+// The store answers each StoreRestore, StoreMeasure, StoreApply and StoreSnapshot with exactly one
+// of these.
 struct StoreRestored {
   absl::StatusOr<std::string> marks;  // stored with the version (StoreApply::marks), or empty
 };

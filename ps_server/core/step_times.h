@@ -1,5 +1,5 @@
-// How long steps take usually, so that a step that takes unusually long can be reported. Not
-// thread-safe.
+// Keeps the durations of the last five steps, so that a step that takes unusually long can be
+// reported. Not thread-safe.
 #ifndef PUSHPULL_PS_SERVER_CORE_STEP_TIMES_H_
 #define PUSHPULL_PS_SERVER_CORE_STEP_TIMES_H_
 
@@ -19,8 +19,8 @@ class StepTimes {
     count_ = std::min(count_ + 1, times_.size());
   }
 
-  // Returns the median of the last five times, the lower one of two, so that a single slow step
-  // does not change it. 0 if there is none.
+  // Returns the median of these durations, so that a single slow step does not change it; of an
+  // even number of durations, the lower of the two in the middle. 0 if there is none.
   absl::Duration Usual() const {
     if (count_ == 0) return absl::ZeroDuration();
     std::array<absl::Duration, 5> sorted = times_;

@@ -76,8 +76,9 @@ class Steps {
   // Async: answers all waiting pushes: ALREADY_APPLIED if `status` is OK.
   void AnswerPushes(const absl::Status& status);
 
-  // Returns whether a drain that began at `drain_since` gives up the open step: one without commits
-  // at once, another one if it is not complete after drain_patience. Async: always, at once.
+  // Returns whether a drain that began at `drain_since` gives up the open step. Sync: a step that
+  // can be decided is kept. Any other is given up at once if it has no commit, else after
+  // drain_patience. Async: always true.
   bool IsGivenUpBy(absl::Duration drain_since) const;
   // Decides the open step if it is complete. The shards measure or apply it next.
   Followup DecideIfReady();

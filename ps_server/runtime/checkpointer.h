@@ -18,8 +18,8 @@
 
 namespace pushpull {
 
-// What a shard reports to the coordinator of the file that it has written for a checkpoint. The
-// caller sets `marks`, the serialized PushMarks of the version.
+// Returns what a shard reports to the coordinator about the file that it has written for a
+// checkpoint. `marks` is left empty: the caller sets it to the serialized PushMarks of the version.
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
 // All methods block on the disk. One thread at a time calls FindCheckpoint, Publish, RemoveOld and
@@ -55,8 +55,8 @@ class Checkpointer {
   // optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
   absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
-  // Returns how often the moving statistics have been updated up to the step, given that
-  // local_steps is the present one since the newest checkpoint.
+  // Returns how often the moving statistics have been updated up to the step. Steps after the
+  // newest checkpoint count as local_steps updates each, by the present config.
   uint64_t UpdatesAt(uint64_t step) const;
 
   struct Counted {

@@ -26,7 +26,7 @@ struct DeclaredVariables {
 // NOT_READY.
 class DeclarationHandler final : public NotReadyHandler {
  public:
-  // job: the reply to GetJob but for addresses and server_nanoseconds. `clock` must outlive the
+  // job: the reply to GetJob, except for addresses and server_nanoseconds. `clock` must outlive the
   // handler.
   DeclarationHandler(ps::JobReply job, DeclarationOptions options, Clock* clock);
 

@@ -72,7 +72,7 @@ class RunFiles {
 
   // Removes leftovers of earlier servers as far as it can, because they may fill the disk. Writes
   // run_id if train_dir has none, then EPOCH, and syncs both to disk. Then removes the checkpoints
-  // that older epochs have not published; after an error of this, EPOCH is written.
+  // that older epochs have not published; if this last step fails, EPOCH has been written.
   // ABORTED: EPOCH already holds this epoch or a later one, so another server has taken the folder
   // over; no file has changed.
   absl::Status PersistEpoch(uint64_t epoch);
@@ -93,7 +93,7 @@ class RunFiles {
   // none. Errors are logged.
   void End(std::optional<uint64_t> verified_step);
 
-  // Whether ShardRestored has succeeded for every shard of this process.
+  // Returns whether ShardRestored has succeeded for every shard of this process.
   bool all_restored() const;
   // Owned by this object; null before JobRestored.
   EventWriter* events() const;

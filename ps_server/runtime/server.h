@@ -57,7 +57,9 @@ class Server {
   // Opens all files, listens, and starts recovery in the background. `files` and `clock` must
   // outlive the server. Fails for a bad config, a second server on train_dir, a port in use or
   // a task of another job. If task 0 is in another process, Create blocks until task 0
-  // answers. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
+  // answers, and without TLS for up to 10 s more until peer_secret is in train_dir.
+  // DEADLINE_EXCEEDED: task 0 has not answered for five minutes. FAILED_PRECONDITION: the secret of
+  // the ps tasks cannot be read.
   //
   // If the model is external and train_dir has no checkpoint, Create listens and then blocks, for
   // as long as it takes, until a clone has declared the variables. CANCELLED: an administrator
@@ -75,16 +77,17 @@ class Server {
   // Starts a clean end, as SIGTERM asks: finishes or gives up the open step (Steps::IsGivenUpBy)
   // and publishes a checkpoint. Does not block; WaitForEnd returns the end.
   void Drain();
-  // Whether an administrator has called Drain (psctl drain): the process has to end, as after
-  // SIGTERM.
+  // Returns whether an administrator has called Drain (psctl drain): the process has to end, as
+  // after SIGTERM.
   bool end_wanted() const { return core_->end_wanted(); }
   // Waits until the clones and the other ps tasks know of the end (at most a lease), then
   // closes everything. Removes the mapped state if a verified checkpoint is at least as new.
   // `end` is what WaitForEnd returned.
   void Stop(const absl::Status& end);
 
-  // For whom this task waits, such as "ps task 0 at 10.0.0.1:2222"; empty: for nobody. Status says
-  // it in the process of task 0, where this is empty. Thread-safe.
+  // Returns for whom this task waits, such as "ps task 0 at 10.0.0.1:2222", or an empty string. It
+  // is always empty in the process of task 0, where Status says what the job waits for.
+  // Thread-safe.
   std::string WaitingFor() const;
 
   // Empty in processes without task 0. Thread-safe.
@@ -102,7 +105,7 @@ class Server {
   int FirstTask() const { return options_.task_index < 0 ? 0 : options_.task_index; }
   int NumTasksHere() const { return options_.task_index < 0 ? options_.tasks : 1; }
   absl::Status Open();
-  // Whether orders between the coordinator and shards cross the network in plaintext.
+  // Returns whether orders between the coordinator and shards cross the network in plaintext.
   bool NeedsPeerSecret() const;
   absl::Status LoadPeerSecret();
   // Returns the job of the process of task 0. Waits for the variables of an external model if

@@ -64,8 +64,8 @@ class ShardRuntime {
   // The epoch of the newest restore, 0 before the first one.
   uint64_t epoch() const;
   uint64_t boot_id() const { return boot_id_; }
-  // When the newest of the calls above from GetState to Snapshot came, all of which the coordinator
-  // makes, by the clock; before the first one, when the runtime was made.
+  // Returns the time of the coordinator's newest call, which is any of those above from GetState to
+  // Snapshot. Before the first call it is the time at which the runtime was made.
   absl::Duration last_coordinator_call() const { return absl::Nanoseconds(last_call_at_.load()); }
   ShardStore* store() { return store_.get(); }
 

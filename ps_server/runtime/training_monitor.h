@@ -32,8 +32,8 @@ class TrainingMonitor {
   void WriteTo(EventWriter* events);
 
   void StepApplied(const coordinator_action::StepApplied& step);
-  // The rates fall while no step is applied, and are 0 once none was for 10 s and for as long as
-  // four steps took before.
+  // Returns the figures of now. While no step is applied the rates fall. They are 0 once no step
+  // has been applied for 10 s and for the time of four steps at the rate before.
   TrainingFigures Figures() const;
 
  private:

@@ -25,7 +25,7 @@ class VersionAhead {
   // other bytes.
   void NoteMade(const shard_action::StoreApplyAhead& order);
 
-  // Returns the chunks that are not made from exactly these contributions, in rising order.
+  // Returns the chunks that are not made from exactly these contributions, in ascending order.
   // Contributions of 0 samples do not count.
   std::vector<int> ChunksToMake(const std::vector<StagedContribution>& contributions) const;
 

@@ -34,7 +34,8 @@ class SnapshotChecksums {
   // Encodes the chunk to `to`, EncodedBytes(chunk) bytes, and returns the CRC32C of what was
   // written. If a float32 chunk's checksum is not known yet, one pass over the bytes does both.
   uint32_t Copy(uint32_t chunk, char* to);
-  // Whether these are the checksums of that very snapshot, at the same address, so encoded.
+  // Returns whether these are the checksums of this snapshot (its bytes are at the same address),
+  // encoded with this codec.
   bool IsOf(const PullSnapshot& snapshot, const GradientCodec* codec) const;
 
  private:

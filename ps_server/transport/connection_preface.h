@@ -28,8 +28,8 @@ constexpr int MaxGreetingBytes(ConnectionPreface preface) {
   return (preface == ConnectionPreface::kTls ? 8 : 4) * 1024;
 }
 
-// Whether `bytes`, the beginning of what a peer sent, is a valid connection preface. Returns false
-// if there are fewer than PrefaceSize(preface).
+// Returns whether `bytes`, the beginning of what a peer sent, is a valid connection preface.
+// Returns false if there are fewer than PrefaceSize(preface).
 bool BeginsAs(ConnectionPreface preface, absl::string_view bytes);
 
 }  // namespace pushpull

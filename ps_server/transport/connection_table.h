@@ -74,11 +74,12 @@ class ConnectionTable {
   // gRPC. Blocks the host for a moment if the connection sent a lot of data but never a complete
   // message; otherwise it could reconnect and repeat.
   void Remove(int fd);
-  // Whether `host` is blocked: one of its connections broke a limit recently, and new ones have to
-  // wait.
+  // Returns whether `host` is blocked: one of its connections broke a limit recently, and new ones
+  // have to wait.
   bool IsBlocked(absl::string_view host) const;
-  // The account of the connection that grpc::ServerContext::peer() names; never null. For unix
-  // sockets, whose bytes are not counted, and for unknown peers it is an account that nobody reads.
+  // Returns the account of the connection that grpc::ServerContext::peer() names; never null. For
+  // unix sockets, whose bytes are not counted, and for unknown peers it is an account that nobody
+  // reads.
   std::shared_ptr<ConnectionAccount> Find(absl::string_view grpc_peer) const;
 
   // Cuts the connections that break a limit. To be called fifty times a second: until it is cut, a
@@ -125,7 +126,7 @@ class ConnectionTable {
   // Updates the entry and returns why the connection has to be cut, or an empty string.
   std::string Examine(int fd, absl::Duration now, Entry* entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the connection, which has ended, sent more than a greeting but no message.
+  // Returns whether the connection, which has ended, sent more than a greeting but no message.
   bool WasUseless(int fd, const Entry& entry) const;
   // Cuts the connections with the most undelivered bytes until the total is within its limit.
   void CutLargest(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

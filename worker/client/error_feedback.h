@@ -24,7 +24,7 @@ namespace pushpull {
 class ErrorFeedback {
  public:
   // total_elements: of the flat vector. moving_statistics: the elements that are statistics, in
-  // rising order. `codec` must outlive the object.
+  // ascending order. `codec` must outlive the object.
   ErrorFeedback(int64_t total_elements, std::vector<ElementRange> moving_statistics,
                 const GradientCodec* codec);
 
@@ -54,7 +54,7 @@ class ErrorFeedback {
   std::vector<float> sum_;      // of a chunk: gradient + residual
 };
 
-// Returns the elements of the moving statistics, in rising order.
+// Returns the elements of the moving statistics, in ascending order.
 std::vector<ElementRange> MovingStatisticsOf(const VariableLayout& layout);
 
 }  // namespace pushpull

@@ -25,7 +25,7 @@ class ExactElements {
   // Encodes a chunk to GradientCodec::EncodedBytes(chunk.size()) bytes.
   using EncodeFn = absl::FunctionRef<void(absl::Span<const float> chunk, char* bytes)>;
 
-  // ranges: in rising order, and none overlaps another.
+  // ranges: in ascending order, and none overlaps another.
   explicit ExactElements(std::vector<ElementRange> ranges = {}) : ranges_(std::move(ranges)) {}
 
   // Returns whether a chunk has such elements.

@@ -32,7 +32,7 @@ struct GradientPusherOptions {
   const GradientCodec* codec = &Float32Codec();  // on the wire
   // If not null, gets a span per contribution, from its first bytes to the last answer.
   TraceRow* row = nullptr;
-  // The elements that are moving statistics, in rising order. Only error feedback uses them.
+  // The elements that are moving statistics, in ascending order. Only error feedback uses them.
   std::vector<ElementRange> moving_statistics = {};
   // The elements that no codec rounds. Chunks that have some are sent as float32.
   ExactElements exact = ExactElements();

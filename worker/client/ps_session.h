@@ -55,9 +55,8 @@ class PsSession {
   // before anything else. `addresses` has the addresses of all tasks in order, or only that of the
   // coordinator, which knows the others (AddressOfTask).
   // INVALID_ARGUMENT: no address, or another number of addresses than the job has tasks.
-  // FAILED_PRECONDITION: the server speaks another protocol version.
-  // FAILED_PRECONDITION: plaintext would leave this machine for a task that task 0 announces, and
-  // Options::security does not allow that.
+  // FAILED_PRECONDITION: the server speaks another protocol version; or plaintext would leave this
+  // machine for a task that task 0 announces, and Options::security does not allow that.
   // INTERNAL: the server's list of tasks contradicts itself.
   absl::Status Connect(const std::vector<std::string>& addresses);
   const ps::JobReply& job() const { return job_; }  // valid after Connect
@@ -133,27 +132,31 @@ class PsSession {
   // CheckContact or stop_reason, or CANCELLED if training is done. Never blocks.
   absl::Status CheckWanted();
 
-  // Whether the answer to a heartbeat was that the clone has to register (EPOCH_CHANGED), and it
-  // has not done so since.
+  // Returns whether the answer to a heartbeat was that the clone has to register (EPOCH_CHANGED),
+  // and it has not done so since.
   bool has_to_register() const;
   ps::PushKey MakeKey(uint64_t step, const ps::ReplicaGrant& grant, uint64_t base_version) const;
   std::vector<ps::ReplicaGrant> grants() const;
   uint64_t epoch() const;
   uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
-  // The first step that the coordinator had not applied at the last registration or heartbeat.
+  // Returns the first step that the coordinator had not applied at the last registration or
+  // heartbeat.
   uint64_t open_step() const;
-  uint32_t num_replicas() const;  // of the job, as of then
+  // Returns the number of replicas of the job at that time. Before the first registration it is
+  // Options::num_replicas.
+  uint32_t num_replicas() const;
   // Sync: whether the clone has no replica of its own because the job has too few.
   bool is_spare() const { return options_.worker_id >= num_replicas(); }
   uint64_t num_steps() const;  // the last step, as of the registration; 0: the job has none
-  // Whether the server has said that the job is done. Holds until Register brings a later epoch.
+  // Returns whether the server has said that the job is done, in the epoch of the last registration
+  // or a later one.
   bool training_done() const;
-  // The STOPPED or EVICTED error of an earlier Heartbeat; OK if there was none. Holds as long.
+  // Returns the STOPPED or EVICTED error of a Heartbeat of these epochs; OK if there was none.
   absl::Status stop_reason() const;
-  // The name of the ps task that does not answer, or the empty string.
+  // Returns the name of the ps task that does not answer, or the empty string.
   std::string silent_peer() const;
-  // silent_peer() if there is one. Otherwise what the step waits for, as of the last heartbeat.
+  // Returns silent_peer() if there is one, else what the step waits for, as of the last heartbeat.
   std::string waiting_for() const;
   double learning_rate() const;  // as of the last heartbeat
 
@@ -228,10 +231,10 @@ class PsSession {
   absl::Duration last_reason_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
 
-// True for errors after which the same call should be repeated: the server is not ready or ends, or
-// it did not answer, so that it is unknown what it did. False for IsPeerLost.
+// Returns true for errors after which the same call should be repeated: the server is not ready or
+// ends, or it did not answer, so that it is unknown what it did. Returns false if IsPeerLost.
 bool IsTransient(const absl::Status& status);
-// True if the session has given up a server after the peer deadline.
+// Returns whether the session has given up a server after the peer deadline.
 bool IsPeerLost(const absl::Status& status);
 
 }  // namespace pushpull

@@ -50,7 +50,7 @@ inline constexpr int kMaxLoggedBoxes = 20;
 inline constexpr float kBoxTolerance = 1e-4f;
 inline constexpr float kMaxBoxOvershoot = 0.1f;
 
-// What there is to say of a box. Both texts are empty if it can be used as it is.
+// The result of checking a box. All texts are empty if the box can be used as it is.
 struct BoxFinding {
   std::string problem;  // why the box cannot be used
   std::string clipped;  // that the box was clipped to the image, with the edges that it had
@@ -59,8 +59,8 @@ struct BoxFinding {
   bool usable() const { return problem.empty(); }
 };
 
-// What there is to say of the boxes of one or several images: one line for each box that cannot be
-// used, and for each box that was clipped.
+// The findings about the boxes of one or several images: one line for each box that cannot be used,
+// and for each box that was clipped.
 struct BoxIssues {
   std::vector<std::string> left_out;
   std::vector<std::string> clipped;

@@ -20,11 +20,12 @@ namespace pushpull {
 // Logs a warning that names the first damaged images that decode (DamagedImages).
 //
 // If calls fail, the message quotes the ten failures with the lowest indices, with the name of the
-// source: "<name>: 3 of 200 images cannot be read; ...". The error is like the failed call with the
-// lowest index, except that it is marked as passing (passing_error.h) only if all failures are.
-// INVALID_ARGUMENT also if the source must have boxes (place_of_boxes) and no example has one; the
-// message says what is wrong with the first box that was left out, or where boxes are expected.
-// CANCELLED: `stopped` returned true, and the rest was left out.
+// source: "<name>: 3 of 200 images cannot be read; ...". Its code is that of the failure with the
+// lowest index among those that do not pass (passing_error.h). If all failures may pass, it is that
+// of the lowest index, and the error is marked as passing too.
+//   INVALID_ARGUMENT: the source must have boxes (place_of_boxes), and no example has one; the
+//     message says what is wrong with the first box that was left out, or where boxes are expected
+//   CANCELLED: `stopped` returned true, and the rest was left out
 absl::Status CheckExamples(const ImageSource& source, absl::string_view name, ThreadPool* pool,
                            StoppedFn stopped,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get);

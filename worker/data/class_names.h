@@ -19,12 +19,15 @@ struct ClassNameOptions {
   std::string data_dir;   // prefix of relative paths in the config; may be empty
 };
 
-// Returns the names indexed by label; a class in a gap of the label map has an empty name. Without
-// a label map they are the class folders of the eval_input_reader if that reads an image folder, or
-// better those of the train_input_reader, which gave the labels their meaning, if they are there.
-// Returns an empty vector if there are no names. The data that the config names need not be on this
-// machine: if they are missing or do not fit, there are no names, and a warning says so. Errors as
-// LabelMap::Load for options.label_map only.
+// Returns the names indexed by label; an empty vector if there are none. The first that is set
+// decides:
+// 1. options.label_map. A class in a gap of a label map has an empty name.
+// 2. The label_map_path of the eval_input_reader.
+// 3. If the eval_input_reader reads an image folder: the class folders of the train_input_reader,
+//    which gave the labels their meaning, or, if those are not there, of the eval_input_reader.
+// The data that the config names need not be on this machine. If the label map or the folders
+// cannot be read, or the folders are not as many as the model's classes, there are no names, and a
+// warning says so. Errors as LabelMap::Load, for options.label_map only.
 absl::StatusOr<std::vector<std::string>> FindClassNames(
     FileSystem& files, const config::TrainEvalPipelineConfig& config,
     const ClassNameOptions& options);

@@ -30,10 +30,10 @@ struct ImageSourceOptions {
 };
 
 // Opens the data set of `reader`, a part of a valid config; with sample_1_of_n_examples above 1, it
-// has only the first of each n examples. Blocks while it reads IDX files, VOC
-// annotations or the record lengths of TFRecord files; image files are not read yet. NOT_FOUND: a
-// path does not exist. INVALID_ARGUMENT: the data do not fit the format or the model. DATA_LOSS: a
-// file is truncated or damaged. CANCELLED: options.stopped returned true.
+// has only the first of each n examples. Blocks while it reads IDX files, VOC annotations or the
+// record lengths of TFRecord files; image files are not read yet. NOT_FOUND: a path does not exist.
+// INVALID_ARGUMENT: the data do not fit the format or the model. DATA_LOSS: a file is truncated or
+// damaged. CANCELLED: options.stopped returned true.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenImageSource(const config::InputReader& reader,
                                                              const ImageSourceOptions& options);
 

@@ -43,7 +43,7 @@ struct InputPipelineOptions {
   int64_t max_samples = 0;  // of the largest batch; 0: sampler.MaxReplicaBatchSize()
   int queue_depth = 2;      // batches ready or in preparation, not counting the consumer's
   PixelFormat format = PixelFormat::kFloat;
-  int64_t steps_in_a_row = 1;  // >= 1; of one replica, before the next replica's turn
+  int64_t steps_in_a_row = 1;  // >= 1: the steps of one replica before the next replica's turn
 };
 
 struct InputBatch {
@@ -144,7 +144,8 @@ class InputPipeline {
   absl::Status Fill(const Claim& claim, Scratch* scratch, int64_t* failed) const;
   // Assigns free buffers to the batches that are expected next.
   void StartBatches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a thread has a reason to wake up: a sample is left to claim, or the pipeline stops.
+  // Returns whether a thread has a reason to wake up: a sample is left to claim, or the pipeline
+  // stops.
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Claim TakeClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Recycle(Buffer* buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

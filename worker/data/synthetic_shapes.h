@@ -19,8 +19,8 @@ absl::string_view SyntheticClassName(int shape);
 // Returns the names of the first `count` shapes.
 std::vector<std::string> SyntheticClassNames(int count);
 
-// Whether the point (u, v) is part of the shape. v points downwards. Every shape lies within the
-// unit circle around (0, 0).
+// Returns whether the point (u, v) is part of the shape. v points downwards. Every shape lies
+// within the unit circle around (0, 0).
 bool InsideShape(int shape, float u, float v);
 
 }  // namespace pushpull

@@ -28,23 +28,23 @@ class CheckpointWatcher {
   CheckpointWatcher(FileSystem* files, std::string directory);
 
   // Lists the directory and reads the manifests of checkpoints that are new or have been replaced,
-  // but no tensors. If the newest checkpoint says that
-  // training is done, also reads the directory's pipeline.config. The methods below report what the
-  // last Poll found. NOT_FOUND: no such directory.
+  // but no tensors. If the newest checkpoint says that training is done, also reads the directory's
+  // pipeline.config. The methods below report what the last Poll found. NOT_FOUND: no such
+  // directory.
   absl::Status Poll();
 
-  // Whether there is a new checkpoint. A checkpoint is new until it has been taken or refused. A
-  // checkpoint of the same step, but of another epoch or run, is another one. If the server
-  // publishes a taken checkpoint again in the same epoch, to say that training is done, it does not
-  // become new.
+  // Returns whether there is a new checkpoint. A checkpoint is new until it has been taken or
+  // refused. A checkpoint of the same step, but of another epoch or run, is another one. If the
+  // server publishes a taken checkpoint again in the same epoch, to say that training is done, it
+  // does not become new.
   bool has_new() const;
-  // Whether the newest usable checkpoint is the last one of the run: it says that training is done,
-  // and with the present limits in pipeline.config training still ends there. The server writes
-  // pipeline.config at each start, when it has recovered, so a finished run that is continued with
-  // higher limits is not done any more. Without a pipeline.config that can be read, the checkpoint
-  // alone counts.
+  // Returns whether the newest usable checkpoint is the last one of the run: it says that training
+  // is done, and with the present limits in pipeline.config training still ends there. The server
+  // writes pipeline.config at each start, when it has recovered, so a finished run that is
+  // continued with higher limits is not done any more. Without a pipeline.config that can be read,
+  // the checkpoint alone counts.
   bool final_is_there() const;
-  // Whether that checkpoint has also been taken.
+  // Returns whether final_is_there, and that checkpoint has also been taken.
   bool final_was_taken() const;
   // Returns the steps of all new checkpoints, ascending.
   std::vector<uint64_t> untaken() const;

@@ -79,7 +79,8 @@ class Evaluator {
   absl::Status Run();
 
  private:
-  // Does what Run does, but for the end.
+  // Does the work of Run up to the last evaluation. Run then records the best checkpoint and logs
+  // the summary.
   absl::Status Follow();
   void LogSummary() const;
   absl::Status EvaluateOne(const Checkpoint& checkpoint);
@@ -89,7 +90,8 @@ class Evaluator {
   void PrintJson(uint64_t step, const EvaluationReport& report);
   // Records the best checkpoint as far as that is possible now, and logs the first failure.
   void SettleBest();
-  // Does so until it has succeeded, for ten polls at most.
+  // Calls SettleBest once per poll_interval until all is recorded, at most ten times. Logs an error
+  // if something is not.
   void FinishBest();
   // The next three are for run_once. is_late: options_.wait is over.
   CheckpointWatcher::Unreadable HowToTake(bool is_late) const;

@@ -2,8 +2,8 @@
 // thread drives its call; the client has no threads.
 //
 // A call without a connection first waits for one, up to a second (less if its timeout is shorter);
-// its timeout starts after that. It stops waiting when the first attempt to connect fails. Once an
-// attempt has failed, later calls wait for the next attempts, up to the whole second. While the
+// its timeout starts after that. If no attempt to connect has failed yet, the wait ends with the
+// first failure. Otherwise it goes on through further failures, for the whole second. While the
 // server cannot be reached, calls fail with UNAVAILABLE. The caller decides how often and how long
 // to retry (common/base/backoff.h).
 #ifndef PUSHPULL_COMMON_WIRE_GRPC_GRPC_PS_CLIENT_H_

@@ -6,10 +6,11 @@
 
 namespace pushpull {
 
-// The replacement is part of each program that calls this function, which does nothing itself.
-// While pthread_create fails for lack of memory or threads (EAGAIN) it is repeated; after half a
-// minute the process aborts with a message, as a restarted process can go on and one without the
-// thread cannot. In builds with a sanitizer, which replaces pthread_create itself, nothing changes.
+// Does nothing when it runs: a call of it links the replacement into the program. While
+// pthread_create fails for lack of memory or threads (EAGAIN), the replacement repeats it. After
+// half a minute it aborts the process with a message, because a restarted process can go on, but
+// this one cannot go on without the thread. Builds with a sanitizer have no replacement, because
+// the sanitizer replaces pthread_create itself.
 void UsePatientThreads();
 
 }  // namespace pushpull

@@ -42,8 +42,8 @@ class Certificate {
   // period that was missed, and not `now`, so that it stays the same until the certificate is
   // replaced.
   absl::Status CheckDates(absl::Time now) const;
-  // Whether the certificate is valid for `host`, a DNS name or a numeric address. Looks only at the
-  // subject alternative names, not at the subject's common name.
+  // Returns whether the certificate is valid for `host`, a DNS name or a numeric address. Looks
+  // only at the subject alternative names, not at the subject's common name.
   bool IsForHost(const std::string& host) const;
   absl::Time not_before() const;
   absl::Time not_after() const;
@@ -60,7 +60,7 @@ class Certificate {
   std::unique_ptr<X509, Free> x509_;
 };
 
-// The last error in OpenSSL's error queue of this thread. Empties the queue.
+// Returns the last error in OpenSSL's error queue of this thread, and empties the queue.
 std::string LastOpenSslError();
 
 }  // namespace pushpull

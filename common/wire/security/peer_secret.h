@@ -57,7 +57,7 @@ class PeerSecret {
   const std::string key_;
 };
 
-// Whether two proofs are equal and not empty. Takes the same time wherever they differ.
+// Returns whether two proofs are equal and not empty. Takes the same time wherever they differ.
 bool SameProof(absl::string_view a, absl::string_view b);
 
 // The proof in a call's metadata. Empty if there is none, or more than one.

@@ -1,6 +1,7 @@
 // Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
 // they are wrong or do not fit together, and that the certificate expires soon. Each change is
-// logged once, and what somebody has to do something about again every day.
+// logged once. As long as the files are wrong or the certificate expires soon, that is logged again
+// every day.
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 
@@ -24,8 +25,8 @@ class TlsFilesReport {
     std::string text;  // empty: nothing to log
     bool warning = false;
   };
-  // Reports changes since the previous call, and a problem or the coming expiry also when it was
-  // reported a day ago. found: the result of CheckTlsFiles at the time `now`.
+  // Returns the line for the changes since the previous call. A problem or the coming expiry is
+  // repeated a day after it was reported. found: the result of CheckTlsFiles at the time `now`.
   Line Look(const absl::StatusOr<OwnCertificate>& found, absl::Time now);
 
  private:

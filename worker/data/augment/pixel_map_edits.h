@@ -20,9 +20,9 @@ struct PixelWindow {
   bool operator==(const PixelWindow&) const = default;
 };
 
-// Whether the map is WholeImage(height, width): every pixel is in its place.
+// Returns whether the map is WholeImage(height, width): every pixel is in its place.
 bool IsWholeImage(const PixelMap& map, int height, int width);
-// Whether a part of the image shows the padding colour and not stored pixels.
+// Returns whether a part of the image shows the padding colour and not stored pixels.
 bool HasPadding(const PixelMap& map);
 
 void MirrorColumns(PixelMap* map);  // left and right change places

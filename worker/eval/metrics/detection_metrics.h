@@ -37,7 +37,7 @@ class DetectionMetrics {
   // returns the same tags in the same order: the mAP first, the classes last.
   virtual std::vector<MetricValue> Compute() const = 0;
 
-  // Whether missing this box lowers the recall.
+  // Returns whether missing this box lowers the recall.
   virtual bool MustBeFound(const TruthBox& truth) const = 0;
 
   // Returns the number of true positives of a class at an IoU threshold of 0.5, whatever their
