@@ -95,7 +95,8 @@ absl::StatusOr<std::string> ReadManifestText(FileSystem& files, const std::strin
   }
   PP_RETURN_IF_ERROR(AsDataLoss(file.status()));
   if ((*file)->size_bytes() > kMaxManifestBytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", (*file)->size_bytes(), " bytes"));
+    return absl::DataLossError(absl::StrCat(path, " has ", (*file)->size_bytes(),
+                                            " bytes, expected at most ", kMaxManifestBytes));
   }
   std::string text((*file)->size_bytes(), '\0');
   PP_RETURN_IF_ERROR(AsDataLoss((*file)->ReadAt(0, text.data(), text.size())));

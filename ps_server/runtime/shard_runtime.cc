@@ -330,7 +330,8 @@ void ShardRuntime::ExpirePulls() {
   }
   for (const auto& [call, done] : expired) {
     Post(shard_event::Cancel{call});
-    done(absl::DeadlineExceededError("the version is not there yet"));
+    done(absl::DeadlineExceededError(
+        absl::StrCat("shard ", shard_, " has not reached the version that the pull waits for")));
   }
 }
 

@@ -32,7 +32,7 @@ class TrainingMonitor {
   void WriteTo(EventWriter* events);
 
   void StepApplied(const coordinator_action::StepApplied& step);
-  // Returns the figures of now. While no step is applied the rates fall. They are 0 once no step
+  // Returns the present figures. While no step is applied the rates fall. They are 0 once no step
   // has been applied for 10 s and for the time of four steps at the rate before.
   TrainingFigures Figures() const;
 

@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<CocoResultsWriter>> CocoResultsWriter::Create(
     FileSystem* files, const std::string& path) {
   if (FileNameOf(path).empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' is no file name for COCO results"));
+        absl::StrCat("cannot write COCO results (eval_config.export_path) to '", path,
+                     "', expected the path of a file"));
   }
   PP_ASSIGN_OR_RETURN(TemporaryFile temporary, CreateTemporaryFile(*files, path));
   return std::unique_ptr<CocoResultsWriter>(

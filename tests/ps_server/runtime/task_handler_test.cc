@@ -122,7 +122,7 @@ TEST_F(TaskHandlerTest, APullOfAMissingVersionEndsAfterItsWait) {
   request.set_wait_milliseconds(50);
   const absl::Status status = client_->Pull(request, kTimeout, PulledBytes().sink());
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "not there yet"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "shard 0 has not reached the version"))
       << "the error must come from the server, not from the client's timeout: " << status;
 }
 
