@@ -19,7 +19,7 @@ namespace pushpull {
 enum class GpuLibrary { kOwn, kAuto, kVendor };
 
 struct GpuOptions {
-  // Which GPU: its index ("0"), or its UUID as nvidia-smi -L prints it ("GPU-5a3c..."), of which a
+  // The GPU's index ("0"), or its UUID as nvidia-smi -L prints it ("GPU-5a3c..."), of which a
   // unique prefix is enough.
   std::string gpu = "0";
   // The most GPU memory that Allocate hands out to this process, trials of libraries included; 0:

@@ -55,9 +55,9 @@ struct Lazy {
   const T* applied = nullptr;
 };
 
-// Where a convolution writes the statistics of its output y: per channel, the mean and the biased
-// variance over n * h * w. They are those of y as stored, that is, after rounding to T. Both
-// pointers are null if no statistics are wanted.
+// The places for the statistics that a convolution writes of its output y: per channel, the mean
+// and the biased variance over n * h * w. They are those of y as stored, that is, after rounding to
+// T. Both pointers are null if no statistics are wanted.
 template <typename T>
 struct StatisticsOut {
   ParameterOf<T>* mean = nullptr;

@@ -31,6 +31,7 @@ std::vector<int64_t> DivideEqually(int64_t batch_size, int num_replicas);
 std::vector<int64_t> DivideBySpeed(int64_t batch_size, absl::Span<const double> speeds);
 
 // Returns the time that a step takes with these numbers, max(samples_i / speeds_i), in seconds.
+// CHECKs that there are as many numbers as speeds.
 double SlowestSeconds(absl::Span<const int64_t> samples, absl::Span<const double> speeds);
 
 // Returns the part of `replica` (< samples.size()). Replica 0 has the first samples, replica 1 the

@@ -42,7 +42,7 @@ struct ShardRestored {
 struct StateFileAdopted {
   int shard = 0;
 };
-// In the coordinator's process only: every shard of the job is restored.
+// In the coordinator's process only: every shard of the job is restored. CHECKs all_restored().
 struct JobRestored {};
 // The process is about to end, and nothing more is applied.
 struct Ending {

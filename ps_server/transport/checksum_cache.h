@@ -27,9 +27,9 @@ class SnapshotChecksums {
   // `codec` must outlive the object.
   SnapshotChecksums(const PullSnapshot& snapshot, const GradientCodec* codec);
 
-  // The size of a chunk as ChunkOfSnapshot cuts it, encoded.
+  // Returns the size of a chunk as ChunkOfSnapshot cuts it, encoded.
   size_t EncodedBytes(uint32_t chunk) const;
-  // The CRC32C of a chunk, where the codec is float32.
+  // Returns the CRC32C of a chunk. CHECKs that the codec is float32.
   uint32_t Get(uint32_t chunk);
   // Encodes the chunk to `to`, EncodedBytes(chunk) bytes, and returns the CRC32C of what was
   // written. If a float32 chunk's checksum is not known yet, one pass over the bytes does both.
@@ -42,7 +42,7 @@ class SnapshotChecksums {
   std::optional<uint32_t> Find(uint32_t chunk) ABSL_LOCKS_EXCLUDED(mutex_);
   uint32_t Keep(uint32_t chunk, uint32_t crc) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Without payload.owner, so that the cache does not pin a version.
+  // Its payload.owner is null, so that the cache does not pin a version.
   const PullSnapshot snapshot_;
   const GradientCodec* const codec_;
   absl::Mutex mutex_;

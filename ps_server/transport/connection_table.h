@@ -29,7 +29,7 @@
 
 namespace pushpull {
 
-// Where the calls on one connection report what they received and did. Thread-safe.
+// Counts what the calls on one connection have received and done, as they report it. Thread-safe.
 class ConnectionAccount {
  public:
   // A whole message has arrived. The credit exceeds its size because frame headers and metadata

@@ -46,7 +46,7 @@ struct CloneReport {
   std::string gpu;          // UUID of the GPU that the clone computes on; empty on the CPU
 };
 
-// Where a clone takes measurements from and writes its trace to. Each may be null.
+// The source of a clone's GPU figures, and the rows of its trace. Each may be null.
 struct CloneInstruments {
   // Returns the figures of the GPU that the clone computes on, or nullopt if it does not answer.
   // Called from the heartbeat thread and the training thread.

@@ -95,7 +95,7 @@ class CheckpointWatcher {
   // Returns names, sizes and modification times of the checkpoint's files.
   std::string FilesOf(uint64_t step) const;
   void NoteUnreadable(uint64_t step, const absl::Status& status);
-  // Sets limits_ from pipeline.config; keeps the ones read before if it cannot be read.
+  // Sets limits_ from pipeline.config. If the file cannot be read, the earlier limits stay.
   void ReadLimits();
   // Returns null if no checkpoint is usable.
   const Entry* Newest() const;

@@ -1,5 +1,5 @@
-// Which roles may call which methods over TLS. A method that has no row is refused. The rows of the
-// ParameterServer come from the table of methods (methods.h). All functions are thread-safe.
+// Says which roles may call which methods over TLS. A method that has no row is refused. The rows
+// of the ParameterServer come from the table of methods (methods.h). All functions are thread-safe.
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_ACCESS_TABLE_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_ACCESS_TABLE_H_
 
@@ -24,7 +24,7 @@ inline constexpr AccessRow kAccessTable[] = {
     {"/grpc.health.v1.Health/Watch", kAllRoles},
 };
 
-// Empty for a method that is not in the table.
+// Returns an empty set for a method that is not in the table.
 constexpr RoleSet RolesThatMayCall(absl::string_view path) {
   for (const AccessRow& row : kAccessTable) {
     if (path == row.path) return row.roles;
