@@ -1,7 +1,8 @@
 // Copies from device memory to shared memory that run beside the thread that starts them, without
 // passing through registers (cp.async). A thread starts copies, closes them into groups, and waits
 // until all but the newest groups are done. Other threads see the numbers after a barrier that
-// follows the wait. And hints that bring numbers to the L2 cache before they are loaded.
+// follows the wait. The last functions are hints that bring numbers to the L2 cache before they are
+// loaded.
 #ifndef PUSHPULL_KERNELS_CUDA_ASYNC_COPY_CUH_
 #define PUSHPULL_KERNELS_CUDA_ASYNC_COPY_CUH_
 
@@ -19,7 +20,7 @@ __device__ __forceinline__ void StartCopy8(const Bfloat16* from, bool present, B
   CheckVector(from, sizeof(uint4));
   CheckVector(to, sizeof(uint4));
   emulation::StartAsyncCopy({present ? from : nullptr, to});
-  // Until the copy is waited for, the place has no defined contents. Here they are NaNs.
+  // Until the copy is waited for, the place has no defined contents. In emulation they are NaNs.
   *reinterpret_cast<uint4*>(to) = make_uint4(~0u, ~0u, ~0u, ~0u);
 #elif __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(

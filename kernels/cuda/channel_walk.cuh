@@ -16,23 +16,23 @@ namespace pushpull::PUSHPULL_CUDA {
 
 inline constexpr int kWalkThreads = 256;
 
-// The number of blocks of kWalkThreads threads for a grid-stride loop over `items`. Eight blocks
-// per multiprocessor (2048 threads) fill it, so there are never more.
+// Returns the number of blocks of kWalkThreads threads for a grid-stride loop over `items`. Eight
+// blocks per multiprocessor (2048 threads) fill it, so there are never more.
 inline unsigned WalkBlocks(const Queue& queue, int64_t items) {
   return static_cast<unsigned>(std::min<int64_t>((items + kWalkThreads - 1) / kWalkThreads,
                                                  int64_t{8} * queue.multiprocessors));
 }
 
-// The same for threads that stay with their channels, whose coefficients they compute first: each
-// has at least four items if there are so many, and there is a thread for every channel, or the
-// kernel's stride would be 0.
+// Returns the number of blocks for threads that stay with their channels, because they compute the
+// channels' coefficients first. Each thread gets four items or more if there are enough for that.
+// There are at least `channel_items` threads, the items of a row; the stride would be 0 with fewer.
 inline unsigned ChannelWalkBlocks(const Queue& queue, int64_t items, int channel_items) {
   return std::max(WalkBlocks(queue, (items + 3) / 4),
                   static_cast<unsigned>((channel_items + kWalkThreads - 1) / kWalkThreads));
 }
 
-// Whether rows of `channels` numbers at these addresses can be accessed eight numbers at a time.
-// Addresses may be null.
+// Returns whether rows of `channels` numbers at these addresses can be accessed eight numbers at a
+// time. Addresses may be null.
 inline bool CanWalkWide(int64_t channels, std::initializer_list<const void*> addresses) {
   return channels % 8 == 0 && std::all_of(addresses.begin(), addresses.end(), [](const void* a) {
            return reinterpret_cast<uintptr_t>(a) % 32 == 0;

@@ -36,7 +36,8 @@ struct ConvolutionGeometry {
         by_kernel(kernel),
         by_stride(stride) {}
 
-  // The columns of the left operand of a product whose taps have so many channels.
+  // Returns the number of columns of the left operand of a product whose taps have `channels`
+  // channels.
   PUSHPULL_HOST_DEVICE int Reduction(int channels) const {
     return kernel * kernel * PaddedChannels(channels);
   }

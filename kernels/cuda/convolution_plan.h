@@ -51,7 +51,7 @@ inline Access ChooseAccess(const ConvolutionShape& shape) {
   return pointwise ? Access::kPointwise : Access::kTaps;
 }
 
-// From so many readings on it pays to write an operand first.
+// An operand that is read at least this often is written to memory first, because that pays.
 inline constexpr int kReadsThatPay = 3;
 // The weight gradient reads dy once per kTileRows columns of the value.
 inline int WeightGradientReads(const ConvolutionShape& shape) {

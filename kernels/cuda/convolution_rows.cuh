@@ -16,11 +16,11 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Whether rows are copied to shared memory as they are, beside the threads, two chunks ahead. There
+// True if rows are copied to shared memory as they are, beside the threads, two chunks ahead. There
 // are three tiles of rows then.
 template <typename T, Access kAccess>
 inline constexpr bool kCopiesRows = kAccess == Access::kTaps && sizeof(T) == 2;
-// Whether they are formed from raw numbers that come through a ring.
+// True if rows are formed from raw numbers that come through a ring.
 template <typename T, Access kAccess>
 inline constexpr bool kRingsRows = kAccess == Access::kPointwise && sizeof(T) == 2;
 template <typename T, Access kAccess>

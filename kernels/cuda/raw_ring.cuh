@@ -14,7 +14,7 @@ namespace pushpull::PUSHPULL_CUDA {
 // two. With one, for devices with little shared memory, a thread waits for all of its copies.
 inline constexpr int kRingSlots = 2;
 
-// The bytes of a slot that has so many vectors of eight numbers for each thread.
+// Returns the bytes of a slot that has `vectors` vectors of eight numbers for each thread.
 PUSHPULL_HOST_DEVICE constexpr int RingSlotBytes(int vectors) {
   return vectors * kTileThreads * 8 * static_cast<int>(sizeof(Bfloat16));
 }

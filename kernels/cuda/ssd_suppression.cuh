@@ -12,8 +12,8 @@
 
 namespace pushpull::PUSHPULL_CUDA {
 
-// Candidates are sorted as 64-bit keys: the loss, mapped so that ascending keys mean falling
-// losses, and below it the index, so that the lower index comes first among equals.
+// Candidates are sorted by ascending 64-bit keys. The upper half is the loss, mapped so that it
+// descends; the lower half is the index, so that the lower index comes first among equals.
 inline constexpr uint64_t kNoCandidate = ~uint64_t{0};
 
 // A loss of minus infinity makes no candidate. A positive float's bits grow with the float and a

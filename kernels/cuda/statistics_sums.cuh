@@ -39,8 +39,8 @@ StatisticsSums SumsFor(Queue* queue, const StatisticsOut<T>& out, int64_t num_pa
           out.variance};
 }
 
-// The parts are dealt out to so many lanes, each of which combines every 16th. Then the lanes are
-// combined in order.
+// The number of lanes to which the parts are dealt out. Each lane combines every 16th part. Then
+// the lanes are combined in order.
 inline constexpr int kStatisticsLanes = 16;
 inline constexpr int kStatisticsThreads = 256;
 

@@ -1,4 +1,4 @@
-// Whether the emulation makes those checks that all accesses of memory have to pass.
+// Says whether the emulation checks all accesses to memory.
 #ifndef PUSHPULL_KERNELS_CUDA_EMULATION_CHECKS_H_
 #define PUSHPULL_KERNELS_CUDA_EMULATION_CHECKS_H_
 
