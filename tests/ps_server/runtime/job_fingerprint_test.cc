@@ -1,8 +1,12 @@
 // Tests which changes of a server's settings its clones have to notice.
 #include "ps_server/runtime/job_fingerprint.h"
 
+#include <cstdint>
+#include <set>
 #include <string>
 
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -69,6 +73,68 @@ TEST(JobFingerprintTest, WhatOnlyTheServerOrTheEvaluatorReadsMayChange) {
         "train_config { optimizer { momentum_optimizer { learning_rate {"
         "  constant_learning_rate { learning_rate: 0.2 } } } } }"}) {
     EXPECT_EQ(FingerprintOf(changes), before) << changes;
+  }
+}
+
+// Sets the field to some value of its type, or adds one value to a repeated field.
+void SetField(const google::protobuf::FieldDescriptor& field, google::protobuf::Message* message) {
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  using Type = google::protobuf::FieldDescriptor;
+  switch (field.cpp_type()) {
+    case Type::CPPTYPE_MESSAGE:
+      if (field.is_repeated()) {
+        reflection.AddMessage(message, &field);
+      } else {
+        reflection.MutableMessage(message, &field);
+      }
+      return;
+    case Type::CPPTYPE_STRING:
+      if (field.is_repeated()) return reflection.AddString(message, &field, "x");
+      return reflection.SetString(message, &field, "x");
+    case Type::CPPTYPE_ENUM:
+      return reflection.SetEnum(message, &field, field.default_value_enum());
+    case Type::CPPTYPE_BOOL:
+      return reflection.SetBool(message, &field, true);
+    case Type::CPPTYPE_INT32:
+      return reflection.SetInt32(message, &field, 1);
+    case Type::CPPTYPE_UINT32:
+      return reflection.SetUInt32(message, &field, 1);
+    case Type::CPPTYPE_UINT64:
+      return reflection.SetUInt64(message, &field, 1);
+    case Type::CPPTYPE_FLOAT:
+      return reflection.SetFloat(message, &field, 1.0f);
+    default:
+      FAIL() << "set " << field.name() << " here too";
+  }
+}
+
+// A server that comes back with another value of a field that is wrongly kept makes all clones
+// start anew.
+TEST(JobFingerprintTest, EachFieldOfTrainConfigIsTheClonesOrRemoved) {
+  const std::set<std::string> of_clones = {"add_regularization_loss",
+                                           "batch_size",
+                                           "bias_grad_multiplier",
+                                           "data_augmentation_options",
+                                           "freeze_variables",
+                                           "local_steps",
+                                           "seed",
+                                           "sync_replicas",
+                                           "update_trainable_variables"};
+  const google::protobuf::Descriptor& train = *config::TrainConfig::descriptor();
+  for (int i = 0; i < train.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *train.field(i);
+    if (field.options().HasExtension(config::unsupported)) continue;
+    if (field.options().HasExtension(config::no_effect)) continue;
+    config::TrainEvalPipelineConfig config;
+    SetField(field, config.mutable_train_config());
+    const config::TrainConfig kept = WithoutServerFields(config).train_config();
+    const google::protobuf::Reflection& reflection = *kept.GetReflection();
+    const bool is_kept = field.is_repeated() ? reflection.FieldSize(kept, &field) > 0
+                                             : reflection.HasField(kept, &field);
+    EXPECT_EQ(is_kept, of_clones.count(field.name()) > 0)
+        << "train_config." << field.name()
+        << ": if clones compute by it, name it in of_clones; otherwise WithoutServerFields removes "
+           "it";
   }
 }
 
