@@ -29,6 +29,16 @@ constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
 constexpr char kPeerSecretFile[] = "peer_secret";
 constexpr absl::Duration kSecretPatience = absl::Seconds(10);
 
+// Adds to the error of a secret what ps tasks in several processes need. Leaves an error that may
+// pass as it is.
+absl::Status SecretError(const absl::Status& status) {
+  if (IsPassing(status)) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(status.message(),
+                   "; ps tasks in several processes need TLS, one train_dir under one user, or "
+                   "--peer_secret_file"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> TaskAddress(const std::string& first, int index) {
@@ -89,6 +99,7 @@ absl::Status Server::Open() {
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
   for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
   if (servers_.empty()) PP_RETURN_IF_ERROR(Listen());
+  if (secret_is_new_) PP_RETURN_IF_ERROR(SavePeerSecret());
   if (FirstTask() == 0) StartCoordinator();
   if (run_is_finished_) core_->End(absl::OkStatus());
   return absl::OkStatus();
@@ -145,31 +156,31 @@ bool Server::NeedsPeerSecret() const {
 }
 
 absl::Status Server::LoadPeerSecret() {
-  const auto load = [this]() -> absl::StatusOr<std::shared_ptr<const PeerSecret>> {
-    if (!options_.peer_secret_file.empty()) return PeerSecret::Read(options_.peer_secret_file);
-    const std::string path = JoinPath(options_.train_dir, kPeerSecretFile);
-    // Task 0 creates the file, under the lock of train_dir, before it listens. Another task
-    // gets here after task 0 has answered it, so the file exists; a network file system may
-    // show it late.
-    if (FirstTask() == 0) return PeerSecret::ReadOrMake(*files_, path);
-    const absl::Duration deadline = clock_->Now() + kSecretPatience;
-    for (;;) {
-      auto secret = PeerSecret::Read(path);
-      if (!absl::IsNotFound(secret.status())) return secret;
-      if (clock_->Now() >= deadline || options_.stop_requested()) return secret;
-      clock_->Sleep(absl::Milliseconds(200));
-    }
-  };
-  absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = load();
-  if (IsPassing(secret.status())) return secret.status();
-  if (!secret.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(secret.status().message(),
-                     "; ps tasks in several processes need TLS, one train_dir under one user, or "
-                     "--peer_secret_file"));
+  const bool is_given = !options_.peer_secret_file.empty();
+  const std::string path =
+      is_given ? options_.peer_secret_file : JoinPath(options_.train_dir, kPeerSecretFile);
+  absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = PeerSecret::Read(path);
+  if (!is_given && FirstTask() == 0 && absl::IsNotFound(secret.status())) {
+    secret = PeerSecret::Random();
+    secret_is_new_ = true;
   }
+  // Another task gets here after task 0 has answered it. Task 0 saves the file right after it has
+  // begun to answer, and a network file system may show it later still.
+  const absl::Duration deadline = clock_->Now() + kSecretPatience;
+  while (!is_given && absl::IsNotFound(secret.status()) && clock_->Now() < deadline &&
+         !options_.stop_requested()) {
+    clock_->Sleep(absl::Milliseconds(200));
+    secret = PeerSecret::Read(path);
+  }
+  if (!secret.ok()) return SecretError(secret.status());
   transport_.peer_secret = *std::move(secret);
   return absl::OkStatus();
+}
+
+absl::Status Server::SavePeerSecret() {
+  const absl::Status saved =
+      transport_.peer_secret->Save(*files_, JoinPath(options_.train_dir, kPeerSecretFile));
+  return saved.ok() ? saved : SecretError(saved);
 }
 
 std::optional<JobSpec> Server::JobOfCheckpoints() const {

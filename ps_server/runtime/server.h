@@ -107,7 +107,11 @@ class Server {
   absl::Status Open();
   // Returns whether orders between the coordinator and shards cross the network in plaintext.
   bool NeedsPeerSecret() const;
+  // Reads the secret, or makes one if this is task 0 and train_dir has none.
   absl::Status LoadPeerSecret();
+  // Writes the secret that LoadPeerSecret has made. Comes after everything that can fail, so that a
+  // start that fails leaves no file.
+  absl::Status SavePeerSecret();
   // Returns the job of the process of task 0. Waits for the variables of an external model if
   // train_dir has no checkpoint; the process then listens already.
   absl::StatusOr<JobSpec> FindJob();
@@ -135,6 +139,7 @@ class Server {
   std::unique_ptr<DeclarationPhase> declaration_;  // may be null
   std::unique_ptr<ServerCore> core_;
   bool run_is_finished_ = false;  // set by FindJobOfCoordinator
+  bool secret_is_new_ = false;    // set by LoadPeerSecret
   // These have one element per task served here.
   std::vector<std::unique_ptr<SwitchHandler>> switches_;
   std::vector<std::shared_ptr<RequestCounters>> counters_;

@@ -3,8 +3,11 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import sys
 import time
+
+from harness import free_port
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster"))
 from cluster_harness import ClusterTest, main  # pylint: disable=wrong-import-position
@@ -86,6 +89,16 @@ class MultiHost(ClusterTest):
         self.assertEqual(again.wait(), 200, again.text())
         self.assertIn(f"ps task 1 runs already in {self.folder / 'run'} (", again.text())
         self.assertIsNone(first.popen.poll())
+
+    def test_a_first_task_whose_port_is_in_use_leaves_no_train_dir(self):
+        config = self.write_config(steps=1000000)
+        stranger = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(stranger.close)
+        addresses = [f"127.0.0.1:{stranger.getsockname()[1]}", f"127.0.0.1:{free_port()}"]
+        first = self.start_task("run", config, 0, addresses)
+        self.assertEqual(first.wait(), 65, first.text())
+        self.assertIn("in use", first.text())
+        self.assertFalse((self.folder / "run").exists())
 
     def test_sigterm_of_the_second_task_drains_the_job(self):
         config = self.write_config(steps=1000000)

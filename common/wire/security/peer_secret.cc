@@ -62,13 +62,16 @@ absl::StatusOr<std::shared_ptr<const PeerSecret>> PeerSecret::Read(const std::st
                    absl::StrCat("the ps tasks' secret ", path, ": ", secret.status().message()));
 }
 
-absl::StatusOr<std::shared_ptr<const PeerSecret>> PeerSecret::ReadOrMake(FileSystem& files,
-                                                                         const std::string& path) {
-  absl::StatusOr<std::shared_ptr<const PeerSecret>> secret = Read(path);
-  if (!absl::IsNotFound(secret.status())) return secret;
-  PP_RETURN_IF_ERROR(
-      WriteFileAtomically(files, path, absl::StrCat(absl::BytesToHexString(NewHmacKey()), "\n")));
-  return Read(path);
+std::shared_ptr<const PeerSecret> PeerSecret::Random() {
+  return std::shared_ptr<const PeerSecret>(new PeerSecret(absl::BytesToHexString(NewHmacKey())));
+}
+
+absl::Status PeerSecret::Save(FileSystem& files, const std::string& path) const {
+  absl::Status saved = WriteFileAtomically(files, path, absl::StrCat(key_, "\n"));
+  // A file system may have given the file another mode, with which no task would read it.
+  if (saved.ok()) saved = Read(path).status();
+  if (!saved.ok()) files.RemoveFile(path).IgnoreError();
+  return saved;
 }
 
 std::string PeerSecret::ProveRequest(absl::string_view method,

@@ -38,10 +38,12 @@ class PeerSecret {
   // Reads the secret from a file that only its owner may read. Errors name the path: NOT_FOUND,
   // PERMISSION_DENIED and INVALID_ARGUMENT, as from ReadSecurityFile and Create.
   static absl::StatusOr<std::shared_ptr<const PeerSecret>> Read(const std::string& path);
-  // Like Read, but if there is no file, first creates one with a random secret. Only one process
-  // may call this for a path at a time.
-  static absl::StatusOr<std::shared_ptr<const PeerSecret>> ReadOrMake(FileSystem& files,
-                                                                      const std::string& path);
+  // Returns a secret of 32 random bytes.
+  static std::shared_ptr<const PeerSecret> Random();
+  // Writes the secret to a file that Read can read. Only one process may call this for a path at a
+  // time, and only if there is no such file. Removes it again after an error. Also returns the
+  // errors of Read.
+  absl::Status Save(FileSystem& files, const std::string& path) const;
 
   // The proof of a request. method is the name without a path, such as "Restore".
   std::string ProveRequest(absl::string_view method,

@@ -25,6 +25,8 @@
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/peer_secret.h"
+#include "ps_server/transport/grpc_ps_server.h"
+#include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
 
@@ -344,6 +346,26 @@ TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_THAT(servers_[0]->Status().waiting_for(), HasSubstr("shard 1 of 2 ("));
+}
+
+TEST_F(TwoServersTest, ABadSecretIsNotReplaced) {
+  // The other tasks may have read it too.
+  ASSERT_EQ(files_.MakeDirectory(folder_.path() + "/train"), absl::OkStatus());
+  const std::string path = folder_.path() + "/train/peer_secret";
+  ASSERT_EQ(WriteFileAtomically(files_, path, "short"), absl::OkStatus());
+  const absl::Status status = Server::Create(OptionsOf(0, 10), &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(ReadWholeFile(files_, path).value(), "short");
+}
+
+TEST_F(TwoServersTest, AnAddressInUseLeavesNoTrainDir) {
+  const ServerOptions options = OptionsOf(0, 10);
+  FakePsHandler handler;
+  const auto other = StartGrpcPsServer(options.listen, &handler);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const absl::Status status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+  EXPECT_TRUE(absl::IsNotFound(files_.GetInfo(options.train_dir).status()));
 }
 
 TEST_F(TwoServersTest, AFullDiskThatPreventsTheSecretMayPass) {

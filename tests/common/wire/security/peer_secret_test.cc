@@ -19,6 +19,7 @@
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/test_peer_secret.h"
 
 namespace pushpull {
@@ -46,20 +47,33 @@ class PeerSecretFileTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(PeerSecretFileTest, IsMadeOnceAndReadableByItsOwnerOnly) {
-  const auto made = PeerSecret::ReadOrMake(files_, path_);
-  ASSERT_TRUE(made.ok()) << made.status();
+TEST_F(PeerSecretFileTest, ASavedSecretIsReadAgainByItsOwnerOnly) {
+  const auto random = PeerSecret::Random();
+  ASSERT_EQ(random->Save(files_, path_), absl::OkStatus());
   struct stat info {};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
   const ps::ApplyRequest request;
-  const std::string proof = (*made)->ProveRequest("Apply", request);
-  for (const auto& again : {PeerSecret::ReadOrMake(files_, path_), PeerSecret::Read(path_)}) {
-    ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_EQ((*again)->ProveRequest("Apply", request), proof);
+  const std::string proof = random->ProveRequest("Apply", request);
+  const auto read = PeerSecret::Read(path_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)->ProveRequest("Apply", request), proof);
+  EXPECT_NE(PeerSecret::Random()->ProveRequest("Apply", request), proof);
+}
+
+TEST(PeerSecretSaveTest, ASecretThatCannotBeSavedLeavesNoFile) {
+  int64_t call = 0;
+  for (;; ++call) {
+    MemoryFileSystem files;
+    ASSERT_EQ(files.MakeDirectory("/run"), absl::OkStatus());
+    files.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
+    // The secret is read from the machine's files, so it is missing even if it could be written.
+    EXPECT_FALSE(PeerSecret::Random()->Save(files, "/run/peer_secret").ok());
+    if (files.calls() == call + 1) break;  // the removal has failed, which is the last call
+    EXPECT_THAT(*files.List("/run"), testing::IsEmpty()) << "call " << call;
+    ASSERT_LT(call, 100);
   }
-  ASSERT_TRUE(files_.RemoveFile(path_).ok());
-  EXPECT_NE((*PeerSecret::ReadOrMake(files_, path_))->ProveRequest("Apply", request), proof);
+  EXPECT_GE(call, 5) << "create, write, fsync, close and rename";
 }
 
 TEST_F(PeerSecretFileTest, ErrorsNameTheFileButNotTheSecret) {
@@ -70,8 +84,6 @@ TEST_F(PeerSecretFileTest, ErrorsNameTheFileButNotTheSecret) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("at least 16"));
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("too short")));
-  // A bad file is never replaced, because the other tasks may have read it too.
-  EXPECT_FALSE(PeerSecret::ReadOrMake(files_, path_).ok());
   for (const mode_t mode : {0644, 0640, 0604}) {
     Write("long enough for a secret", mode);
     status = PeerSecret::Read(path_).status();
