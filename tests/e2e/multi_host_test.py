@@ -90,6 +90,22 @@ class MultiHost(ClusterTest):
         self.assertIn(f"ps task 1 runs already in {self.folder / 'run'} (", again.text())
         self.assertIsNone(first.popen.poll())
 
+    def test_a_task_that_runs_already_is_named_before_its_tcp_port(self):
+        config, port = self.write_config(steps=1000000), free_port(2)
+        addresses = [f"127.0.0.1:{port + index}" for index in (0, 1)]
+        tasks = [self.start_task("run", config, index, addresses) for index in (0, 1)]
+        for number, task in enumerate(tasks):
+            task.wait_for("listening on")
+            again = self.start_task("run", config, number, addresses, log=f"run.again{number}.log")
+            self.assertEqual(again.wait(), 200, again.text())
+            self.assertIn(("another server works in", "ps task 1 runs already in")[number], again.text())
+            self.assertNotIn("in use", again.text())
+        # The kernel releases the lock of a killed process with its port.
+        tasks[1].kill(signal.SIGKILL)
+        tasks[1].wait()
+        self.start_task("run", config, 1, addresses, log="run.next.log").wait_for("listening on")
+        self.assertIsNone(tasks[0].popen.poll())
+
     def test_a_first_task_whose_port_is_in_use_leaves_no_train_dir(self):
         config = self.write_config(steps=1000000)
         stranger = socket.create_server(("127.0.0.1", 0))
