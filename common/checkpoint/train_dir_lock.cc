@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -16,17 +18,20 @@ constexpr char kLockFile[] = "LOCK";
 // How often the folder may vanish between its creation and the lock.
 constexpr int kAttempts = 5;
 
-// Returns the folder and those of its parents that do not exist, the outermost first.
-std::vector<std::string> MissingFolders(FileSystem& files, const std::string& path) {
-  std::vector<std::string> missing;
-  std::string folder = path;
-  for (;;) {
-    folder.resize(folder.find_last_not_of('/') + 1);
-    if (folder.empty() || !absl::IsNotFound(files.GetInfo(folder).status())) break;
-    missing.push_back(folder);
-    folder = FolderOf(folder);
+// Returns the path without slashes at its end; empty for the root.
+std::string WithoutSlashes(std::string path) {
+  path.resize(path.find_last_not_of('/') + 1);
+  return path;
+}
+
+// Returns how many of the folders at the end of the path do not exist.
+int CountMissing(FileSystem& files, const std::string& path) {
+  int missing = 0;
+  std::string folder = WithoutSlashes(path);
+  while (!folder.empty() && absl::IsNotFound(files.GetInfo(folder).status())) {
+    ++missing;
+    folder = WithoutSlashes(FolderOf(folder));
   }
-  std::reverse(missing.begin(), missing.end());
   return missing;
 }
 
@@ -55,8 +60,7 @@ absl::StatusOr<std::unique_ptr<TrainDirLock>> TrainDirLock::Take(FileSystem* fil
 
 absl::Status TrainDirLock::Acquire() {
   // An earlier attempt may have created more of the folders.
-  std::vector<std::string> missing = MissingFolders(*files_, path_);
-  if (missing.size() > made_.size()) made_ = std::move(missing);
+  num_made_ = std::max(num_made_, CountMissing(*files_, path_));
   PP_RETURN_IF_ERROR(MakeDirectories(*files_, path_));
   file_is_new_ = absl::IsNotFound(files_->GetInfo(file_).status());
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files_->Lock(file_);
@@ -69,7 +73,29 @@ absl::Status TrainDirLock::Acquire() {
                                   "); stop it, or give this process the index of another task"));
   }
   PP_ASSIGN_OR_RETURN(lock_, std::move(lock));
+  num_made_ = std::max(num_made_, CountMadeByOtherTasks());
+  if (num_made_ > 0) NoteMade();
   return absl::OkStatus();
+}
+
+int TrainDirLock::CountMadeByOtherTasks() const {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(path_);
+  if (!names.ok() || !std::all_of(names->begin(), names->end(), IsLockFile)) return 0;
+  int most = 0;
+  for (const std::string& name : *names) {
+    const absl::StatusOr<std::string> note = ReadWholeFile(*files_, JoinPath(path_, name));
+    int made = 0;
+    if (note.ok() && absl::SimpleAtoi(*note, &made)) most = std::max(most, made);
+  }
+  return most;
+}
+
+void TrainDirLock::NoteMade() const {
+  // If the note is lost, an empty folder may remain, so no error counts.
+  const auto file = files_->OpenForWrite(file_, FileSystem::WriteMode::kTruncate);
+  if (!file.ok()) return;
+  (*file)->Append(absl::StrCat(num_made_, "\n")).IgnoreError();
+  (*file)->Close().IgnoreError();
 }
 
 TrainDirLock::~TrainDirLock() {
@@ -77,9 +103,11 @@ TrainDirLock::~TrainDirLock() {
   // before it is removed gets a lock only once this one is released, sees that the file is gone,
   // and creates it anew (FileSystem::Lock).
   if (lock_ != nullptr && !RemoveUnusedFile()) return;
-  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
-    const absl::Status removed = files_->RemoveDirectory(*folder);
+  std::string folder = WithoutSlashes(path_);
+  for (int i = 0; i < num_made_; ++i) {
+    const absl::Status removed = files_->RemoveDirectory(folder);
     if (!removed.ok() && !absl::IsNotFound(removed)) return;
+    folder = WithoutSlashes(FolderOf(folder));
   }
 }
 

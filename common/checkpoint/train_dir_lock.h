@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,7 +23,8 @@ class TrainDirLock {
   static absl::StatusOr<std::unique_ptr<TrainDirLock>> Take(FileSystem* files,
                                                             const std::string& path, int task);
   // Releases the lock. If the folder still has nothing but lock files, because a start has failed,
-  // first removes what Take has created: the lock file, and the folders that are empty then.
+  // first removes what the starts of its tasks have created: this task's lock file, and the folders
+  // that are empty then. The last task to leave removes the folders, whichever has created them.
   ~TrainDirLock();
   TrainDirLock(const TrainDirLock&) = delete;
   TrainDirLock& operator=(const TrainDirLock&) = delete;
@@ -32,6 +32,11 @@ class TrainDirLock {
  private:
   TrainDirLock(FileSystem* files, std::string path, int task);
   absl::Status Acquire();
+  // Returns how many folders the other tasks of a start that has not used the folder yet say that
+  // they have created.
+  int CountMadeByOtherTasks() const;
+  // Writes num_made_ into the lock file, for the other tasks.
+  void NoteMade() const;
   // Removes the lock file if this object has created it and the folder has nothing but lock files.
   // Returns whether it has removed it.
   bool RemoveUnusedFile();
@@ -40,7 +45,8 @@ class TrainDirLock {
   const std::string path_;
   const int task_;
   const std::string file_;
-  std::vector<std::string> made_;  // folders that Take has created, the outermost first
+  // How many of the folders at the end of the path this task or another one has created.
+  int num_made_ = 0;
   bool file_is_new_ = false;
   std::unique_ptr<FileLock> lock_;  // null until it is taken
 };

@@ -66,6 +66,32 @@ TEST(TrainDirLock, EachTaskIsServedOnce) {
   EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/d").status()));
 }
 
+TEST(TrainDirLock, TheLastTaskRemovesTheFoldersWhicheverHasCreatedThem) {
+  MemoryFileSystem files;
+  ASSERT_EQ(files.MakeDirectory("/runs"), absl::OkStatus());
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {1, 0, 2}, {2, 1, 0}}) {
+    std::vector<std::unique_ptr<TrainDirLock>> locks;
+    for (const int task : order) {
+      auto lock = TrainDirLock::Take(&files, "/runs/today/d", task);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      locks.push_back(*std::move(lock));
+    }
+    for (auto& lock : locks) lock.reset();
+    EXPECT_THAT(*files.List("/runs"), ElementsAre());
+  }
+}
+
+TEST(TrainDirLock, TheTasksLeaveAnEmptyFolderThatWasThereBefore) {
+  MemoryFileSystem files;
+  ASSERT_EQ(files.MakeDirectory("/d"), absl::OkStatus());
+  auto first = TrainDirLock::Take(&files, "/d", /*task=*/0);
+  auto second = TrainDirLock::Take(&files, "/d", /*task=*/1);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  first->reset();
+  second->reset();
+  EXPECT_THAT(*files.List("/d"), ElementsAre());
+}
+
 // Another process, whose start has failed, removes the folder after this one has seen that it
 // exists.
 TEST(TrainDirLock, AFolderThatVanishesBeforeTheLockIsCreatedAgain) {
