@@ -12,6 +12,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/graph_def.h"
 #include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
@@ -69,6 +70,8 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
   if (core->IsCoordinator()) {
     PP_RETURN_IF_ERROR(core->OpenTrainDir());
     PP_RETURN_IF_ERROR(core->OpenCoordinator());
+  } else {
+    core->WarnOfStateOfOtherTasks();
   }
   for (int i = 0; i < core->options_.num_tasks; ++i) {
     PP_RETURN_IF_ERROR(core->OpenShard(core->options_.first_task + i));
@@ -116,30 +119,35 @@ absl::Status ServerCore::OpenTrainDir() {
   return CheckStateOfOtherTasks(found);
 }
 
-absl::Status ServerCore::CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint) {
+absl::StatusOr<std::vector<StateFileInfo>> ServerCore::StateOfOtherTasks() const {
   PP_ASSIGN_OR_RETURN(const StateOwner owner, StateOwnerOf(/*shard=*/0));
   absl::StatusOr<std::vector<StateFileInfo>> others =
       FindStateOfOtherTasks(*files_, options_.state_dir, owner);
-  if (!others.ok()) {
-    // VariableStore::Open decides whether the server can do without the folder.
-    LOG(WARNING) << "cannot look for state files of another number of tasks: "
-                 << others.status().message();
-    return absl::OkStatus();
-  }
-  const std::optional<WholeState> newest = NewestWholeState(*others);
-  run_files_.SetStateAsideWhenRestored(*std::move(others));
-  const uint64_t durable_step = checkpoint.has_value() ? checkpoint->id.version : 0;
-  if (!newest.has_value() || newest->version <= durable_step || options_.from_checkpoint) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the mapped state in ", options_.state_dir, " holds step ", newest->version,
-      " of this run, which is in no checkpoint",
-      checkpoint.has_value() ? absl::StrCat(" (the newest is of step ", durable_step, ")") : "",
-      ". It was kept with --tasks=", newest->tasks, " and cannot be divided over ", owner.tasks,
-      owner.tasks == 1 ? " task" : " tasks", ": start with --tasks=", newest->tasks,
-      " and end that server by `psctl drain` or SIGTERM, which publishes a checkpoint",
-      checkpoint.has_value() ? ", or give the later steps up by --from_checkpoint" : ""));
+  if (others.ok()) return others;
+  // VariableStore::Open decides whether the server can do without the folder.
+  LOG(WARNING) << "cannot look for state files of another number of tasks: "
+               << others.status().message();
+  return std::vector<StateFileInfo>();
+}
+
+absl::Status ServerCore::CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint) {
+  PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> others, StateOfOtherTasks());
+  std::optional<uint64_t> durable_step;
+  if (checkpoint.has_value()) durable_step = checkpoint->id.version;
+  const absl::Status lost = CheckForLostSteps(others, job_.sharding.tasks(), durable_step);
+  run_files_.SetStateAsideWhenRestored(std::move(others));
+  return options_.from_checkpoint ? absl::OkStatus() : lost;
+}
+
+void ServerCore::WarnOfStateOfOtherTasks() const {
+  const absl::StatusOr<std::vector<StateFileInfo>> others = StateOfOtherTasks();
+  if (!others.ok() || options_.from_checkpoint) return;  // OpenShard returns the error too
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(*files_, options_.train_dir);
+  std::optional<uint64_t> durable_step;
+  if (steps.ok() && !steps->empty()) durable_step = steps->back();
+  const absl::Status lost = CheckForLostSteps(*others, job_.sharding.tasks(), durable_step);
+  LOG_IF(WARNING, !lost.ok()) << "the job goes on without the state on this machine: "
+                              << lost.message();
 }
 
 absl::StatusOr<StateOwner> ServerCore::StateOwnerOf(int shard) const {

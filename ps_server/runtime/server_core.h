@@ -138,10 +138,15 @@ class ServerCore {
 
   bool IsCoordinator() const { return options_.first_task == 0; }
   absl::Status OpenTrainDir();
+  // Returns the state files that the run has in state_dir with another number of tasks.
+  absl::StatusOr<std::vector<StateFileInfo>> StateOfOtherTasks() const;
   // FAILED_PRECONDITION: state_dir holds a version that is newer than the newest checkpoint, which
   // only a server with another number of tasks can continue, and the user does not go back to a
   // checkpoint anyway. Otherwise such state is set aside when the job is restored.
   absl::Status CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint);
+  // Logs the same in a process without task 0, which cannot decide from where the job goes on. Its
+  // machine may have state that task 0 does not see.
+  void WarnOfStateOfOtherTasks() const;
   absl::StatusOr<StateOwner> StateOwnerOf(int shard) const;
   absl::Status OpenShard(int shard);
   absl::Status OpenCoordinator();

@@ -21,6 +21,32 @@ bool IsOfFolder(const StateFileInfo& info, const StateOwner& owner) {
   return info.train_dir == owner.train_dir;
 }
 
+// The newest version of each shard, by number of tasks, then by shard.
+using ShardVersions = std::map<int, std::map<int, uint64_t>>;
+
+ShardVersions VersionsOf(const std::vector<StateFileInfo>& infos) {
+  ShardVersions versions;
+  for (const StateFileInfo& info : infos) {
+    if (info.newest_version.has_value()) versions[info.tasks][info.shard] = *info.newest_version;
+  }
+  return versions;
+}
+
+// Returns the file with the newest version among those whose number of tasks lacks a shard; null if
+// there is none.
+const StateFileInfo* NewestPart(const std::vector<StateFileInfo>& infos) {
+  const ShardVersions versions = VersionsOf(infos);
+  const StateFileInfo* newest = nullptr;
+  for (const StateFileInfo& info : infos) {
+    if (!info.newest_version.has_value()) continue;
+    if (static_cast<int>(versions.at(info.tasks).size()) == info.tasks) continue;
+    if (newest == nullptr || *info.newest_version > *newest->newest_version) newest = &info;
+  }
+  return newest;
+}
+
+std::string TasksText(int tasks) { return absl::StrCat(tasks, tasks == 1 ? " task" : " tasks"); }
+
 }  // namespace
 
 absl::StatusOr<std::vector<StateFileInfo>> FindStateOfOtherTasks(FileSystem& files,
@@ -37,20 +63,48 @@ absl::StatusOr<std::vector<StateFileInfo>> FindStateOfOtherTasks(FileSystem& fil
 }
 
 std::optional<WholeState> NewestWholeState(const std::vector<StateFileInfo>& infos) {
-  std::map<int, std::map<int, uint64_t>> versions;  // by number of tasks, then by shard
-  for (const StateFileInfo& info : infos) {
-    if (info.newest_version.has_value()) {
-      versions[info.tasks][info.shard] = *info.newest_version;
-    }
-  }
   std::optional<WholeState> newest;
-  for (const auto& [tasks, shards] : versions) {
+  for (const auto& [tasks, shards] : VersionsOf(infos)) {
     if (static_cast<int>(shards.size()) != tasks) continue;
     uint64_t version = shards.begin()->second;
     for (const auto& [shard, reached] : shards) version = std::min(version, reached);
     if (!newest.has_value() || version > newest->version) newest = WholeState{tasks, version};
   }
   return newest;
+}
+
+absl::Status CheckForLostSteps(const std::vector<StateFileInfo>& infos, int tasks,
+                               std::optional<uint64_t> checkpoint_step) {
+  const uint64_t durable_step = checkpoint_step.value_or(0);
+  const std::string in_no_checkpoint = absl::StrCat(
+      " of this run, which is in no checkpoint",
+      checkpoint_step.has_value() ? absl::StrCat(" (the newest is of step ", durable_step, ")")
+                                  : "");
+  const std::string publish =
+      "end that server by `psctl drain` or SIGTERM, which publishes a checkpoint";
+  const std::string give_up =
+      checkpoint_step.has_value() ? ", or give the later steps up by --from_checkpoint" : "";
+  const std::optional<WholeState> whole = NewestWholeState(infos);
+  if (whole.has_value() && whole->version > durable_step) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the mapped state in ", FolderOf(infos.front().path), " holds step ",
+                     whole->version, in_no_checkpoint, ". It was kept with --tasks=", whole->tasks,
+                     " and cannot be divided over ", TasksText(tasks),
+                     ": start with --tasks=", whole->tasks, " and ", publish, give_up));
+  }
+  const StateFileInfo* const part = NewestPart(infos);
+  if (part == nullptr || *part->newest_version <= durable_step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      part->path, " holds step ", *part->newest_version, " of shard ", part->shard,
+      in_no_checkpoint, ". It was kept with --tasks=", part->tasks, " and cannot be divided over ",
+      TasksText(tasks),
+      "; not all other shards are in this folder, so their tasks may have run on other machines: "
+      "start with --tasks=",
+      part->tasks, " on the same machines and ", publish,
+      give_up.empty()
+          ? absl::StrCat(", or begin at step 0 after `psctl state clean ", FileNameOf(part->path),
+                         " --state_dir=", FolderOf(part->path), "`")
+          : give_up));
 }
 
 absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& infos) {
@@ -66,9 +120,8 @@ absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& 
       return absl::UnavailableError(
           absl::StrCat("cannot rename ", info.path, " to ", aside, ": ", renamed.message()));
     }
-    LOG(WARNING) << "a state file of this run with " << info.tasks
-                 << (info.tasks == 1 ? " task" : " tasks") << " is kept as " << aside
-                 << ": the run goes on with another number of tasks";
+    LOG(WARNING) << "a state file of this run with " << TasksText(info.tasks) << " is kept as "
+                 << aside << ": the run goes on with another number of tasks";
   }
   return absl::OkStatus();
 }

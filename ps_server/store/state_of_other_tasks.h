@@ -33,6 +33,13 @@ struct WholeState {
 // Returns the newest version of which `infos` have all shards; nullopt: there is none.
 std::optional<WholeState> NewestWholeState(const std::vector<StateFileInfo>& infos);
 
+// FAILED_PRECONDITION: the files that FindStateOfOtherTasks has returned hold steps that are in no
+// checkpoint. They have all shards of such a version, or some, because the other tasks ran on other
+// machines. The message says how to keep the steps and how to give them up.
+// tasks: their number now. checkpoint_step: of the newest checkpoint; nullopt: there is none.
+absl::Status CheckForLostSteps(const std::vector<StateFileInfo>& infos, int tasks,
+                               std::optional<uint64_t> checkpoint_step);
+
 // Renames the files, so that no server continues from them, as StateMapping does with a file that
 // does not fit. Leaves files that another process uses, and logs what it does.
 //   UNAVAILABLE: names the file that cannot be renamed, and the cause

@@ -109,6 +109,23 @@ TEST_F(OtherTasksTest, WhoeverGoesBackToACheckpointGivesTheStepsUpForGood) {
   ExpectServes(2, reached);
 }
 
+// The other task ran on another machine, whose state files this one does not have.
+TEST_F(OtherTasksTest, APartOfTheStateIsNotLostWithoutAWordEither) {
+  const uint64_t saved = Train(2, 5, /*kill=*/false);
+  const uint64_t version = Train(2, saved + 5, /*kill=*/true);
+  for (const std::string& name : StateFiles()) {
+    if (absl::EndsWith(name, "-1-of-2")) std::filesystem::remove(folder_.path() + "/state/" + name);
+  }
+  ASSERT_THAT(StateFiles(), SizeIs(1));
+  const absl::Status refused = Start(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr(absl::StrCat("holds step ", version, " of shard 0")));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("other machines"));
+  options_.from_checkpoint = true;
+  ExpectServes(1, saved);
+}
+
 TEST_F(OtherTasksTest, WithoutACheckpointNoneIsNamed) {
   Train(1, 5, /*kill=*/true);
   EXPECT_THAT(std::string(Start(2).message()), Not(HasSubstr("--from_checkpoint")));

@@ -29,6 +29,7 @@
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -383,6 +384,28 @@ TEST_F(TwoServersTest, AFullDiskThatPreventsTheSecretMayPass) {
     ASSERT_LT(call, 100);
   }
   EXPECT_GE(secrets, 4) << "create, write, fsync, close and rename";
+}
+
+// Task 0 does not see the state on the machine of another task.
+TEST_F(TwoServersTest, ATaskNamesTheStateOfAnotherNumberOfTasksOnItsMachine) {
+  Start(1'000'000);
+  ASSERT_TRUE(AwaitVersion(5));
+  clones_.clear();
+  servers_.clear();  // as SIGKILL does
+  ASSERT_EQ(StateFiles().size(), 2u);
+  ASSERT_EQ(files_.RemoveFile(absl::StrCat(folder_.path(), "/state/", StateFiles()[0])),
+            absl::OkStatus());
+  for (const int task : {0, 1}) {
+    ServerOptions options = OptionsOf(task, 1'000'000);
+    options.tasks = 3;
+    options.cluster.push_back(absl::StrCat("unix:", folder_.path(), "/ps2"));
+    if (task == 0) options.state_dir = folder_.path() + "/state of task 0";
+    const WarningSink sink;
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_EQ(sink.Count("-1-of-2 holds step "), task);
+    servers_.push_back(*std::move(server));
+  }
 }
 
 TEST_F(TwoServersTest, ATaskStopsWaitingForItsCoordinatorInTime) {

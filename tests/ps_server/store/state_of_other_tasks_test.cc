@@ -18,8 +18,10 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 class StateOfOtherTasksTest : public ::testing::Test {
@@ -128,6 +130,33 @@ TEST(NewestWholeStateTest, IsTheNewestOfAllNumbersOfTasks) {
     EXPECT_EQ(newest->version, c.version);
   }
   EXPECT_FALSE(NewestWholeState(Infos(2, {20, std::nullopt})).has_value());
+}
+
+TEST(CheckForLostStepsTest, NamesWhatIsInNoCheckpoint) {
+  const std::vector<StateFileInfo> whole = Infos(2, {8, 7});
+  EXPECT_EQ(CheckForLostSteps({}, 1, std::nullopt), absl::OkStatus());
+  EXPECT_EQ(CheckForLostSteps(whole, 1, 7), absl::OkStatus());
+  absl::Status lost = CheckForLostSteps(whole, 1, 6);
+  EXPECT_TRUE(absl::IsFailedPrecondition(lost)) << lost;
+  EXPECT_THAT(std::string(lost.message()),
+              AllOf(HasSubstr("the mapped state in /dev holds step 7 of this run"),
+                    HasSubstr("(the newest is of step 6)"), HasSubstr("over 1 task:"),
+                    HasSubstr("start with --tasks=2"), HasSubstr("--from_checkpoint")));
+
+  // The tasks 0 and 2 ran on other machines.
+  const std::vector<StateFileInfo> part = Infos(3, {std::nullopt, 9});
+  EXPECT_EQ(CheckForLostSteps(part, 2, 9), absl::OkStatus());
+  lost = CheckForLostSteps(part, 2, 8);
+  EXPECT_TRUE(absl::IsFailedPrecondition(lost)) << lost;
+  EXPECT_THAT(std::string(lost.message()),
+              AllOf(HasSubstr("/dev/1-of-3 holds step 9 of shard 1 of this run"),
+                    HasSubstr("(the newest is of step 8)"), HasSubstr("other machines"),
+                    HasSubstr("start with --tasks=3"), HasSubstr("--from_checkpoint"),
+                    Not(HasSubstr("psctl state clean"))));
+  lost = CheckForLostSteps(part, 2, std::nullopt);
+  EXPECT_THAT(std::string(lost.message()),
+              AllOf(HasSubstr("`psctl state clean 1-of-3 --state_dir=/dev`"),
+                    Not(HasSubstr("--from_checkpoint"))));
 }
 
 // The path says which folder it is only where a file system has no better name of it.
