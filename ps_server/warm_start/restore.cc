@@ -15,6 +15,7 @@
 #include "common/model/model_layout.h"
 #include "common/model/network_spec.h"
 #include "ps_server/warm_start/keras_names.h"
+#include "ps_server/warm_start/stride_note.h"
 #include "ps_server/warm_start/torchvision_names.h"
 #include "ps_server/warm_start/torchvision_pixels.h"
 
@@ -232,6 +233,35 @@ void NoteEpsilon(const config::TrainEvalPipelineConfig& config, const TensorSour
                    "; set batch_norm.epsilon of conv_hyperparams to compute what they compute"));
 }
 
+// Returns the network that the restored weights come from; nullopt if it is not known, or if its
+// strides cannot differ.
+std::optional<NetworkSpec> NetworkOfWeights(const TensorSource& source,
+                                            const RestoreReport& report) {
+  if (!IsTorchvision(source)) return source.network();
+  // torchvision's ResNet is the classifier of the same depth.
+  for (const RestoreRow& row : report.rows) {
+    absl::string_view name = absl::StripPrefix(row.variable, kExtractor);
+    if (!row.restored || !absl::StartsWith(name, "resnet_v1_")) continue;
+    config::DetectionModel model;
+    config::Classifier* const classifier = model.mutable_classifier();
+    classifier->set_num_classes(1);
+    classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
+    classifier->mutable_feature_extractor()->set_type(std::string(name.substr(0, name.find('/'))));
+    return BuildNetworkSpec(model);
+  }
+  return std::nullopt;
+}
+
+// Adds a note if the network has other strides than the one that the weights come from.
+void NoteStrides(const config::TrainEvalPipelineConfig& config, const TensorSource& source,
+                 RestoreReport* report) {
+  const std::optional<NetworkSpec> theirs = NetworkOfWeights(source, *report);
+  if (!theirs.has_value()) return;
+  std::string note = StrideNote(BuildNetworkSpec(config.model()), *theirs,
+                                [&](int variable) { return report->rows[variable].restored; });
+  if (!note.empty()) report->notes.push_back(std::move(note));
+}
+
 // The correction of moving statistics assumes that they began at mean 0 and variance 1.
 absl::Status CheckCorrectedStatistics(const config::TrainEvalPipelineConfig& config,
                                       const RestoreReport& report) {
@@ -294,6 +324,7 @@ absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
   if (report.num_restored() > 0) {
     PP_RETURN_IF_ERROR(CheckCorrectedStatistics(config, report));
     if (IsTorchvision(source)) NoteEpsilon(config, source, &report);
+    NoteStrides(config, source, &report);
     return report;
   }
   std::vector<std::string> reasons, absent, there;

@@ -13,6 +13,8 @@
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/config/validate_config.h"
+#include "common/model/model_layout.h"
 #include "common/model/statistic_correction.h"
 #include "ps_server/warm_start/corrected_statistics.h"
 #include "ps_server/warm_start/tensor_bundle.h"
@@ -77,6 +79,15 @@ class CheckpointSource final : public TensorSource {
     const auto correction = corrections_.find(tensor.name);
     if (correction != corrections_.end()) correction->second.Apply(values);
     return absl::OkStatus();
+  }
+  std::optional<NetworkSpec> network() const override {
+    ConfigContext context;
+    context.log_warnings = false;
+    const absl::StatusOr<config::TrainEvalPipelineConfig> config =
+        ParseValidConfig(checkpoint_->manifest().pipeline_config, context, checkpoint_->path());
+    // It is of an external model, or of another release.
+    if (!config.ok()) return std::nullopt;
+    return BuildNetworkSpec(config->model());
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 
 #include "common/base/file_system.h"
+#include "common/model/network_spec.h"
 
 namespace pushpull {
 
@@ -37,6 +39,8 @@ class TensorSource {
   // Reads one of tensors() that is not unusable; `values` has tensor.num_elements() elements.
   // DATA_LOSS: the tensor is damaged; the message names the file and the tensor.
   virtual absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const = 0;
+  // Returns the network whose variables the tensors are; nullopt if the source does not tell it.
+  virtual std::optional<NetworkSpec> network() const { return std::nullopt; }
 
   // Returns the tensor of that name, or null. Valid as long as the source.
   const SourceTensor* Find(absl::string_view name) const;

@@ -93,6 +93,14 @@ TEST_F(CorrectedStatisticsTest, AWarmStartReadsWhatTheEvaluatorUses) {
   EXPECT_EQ(Read("MobilenetV2/Conv/weights"), kValue);
 }
 
+TEST_F(CorrectedStatisticsTest, AWarmStartKnowsTheNetworkOfACheckpoint) {
+  const std::string text = ConfigText("");
+  Publish(text, 2);
+  const auto source = OpenTensorSource(files_, "/run");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->network(), BuildNetworkSpec(Parsed(text).model()));
+}
+
 TEST_F(CorrectedStatisticsTest, OtherStatisticsAreReadAsTheyAre) {
   Publish(ConfigText(""), 2);
   EXPECT_EQ(Read(kMean), kValue);

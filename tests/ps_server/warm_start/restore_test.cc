@@ -25,6 +25,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Tensors in memory. Element i of a tensor is the tensor's number + i / 1000.
 class FakeSource final : public TensorSource {
@@ -39,7 +40,9 @@ class FakeSource final : public TensorSource {
     if (last_value_.has_value()) values.back() = *last_value_;
     return absl::OkStatus();
   }
+  std::optional<NetworkSpec> network() const override { return network_; }
   void set_last_value(float value) { last_value_ = value; }
+  void set_network(NetworkSpec network) { network_ = std::move(network); }
   float Value(const std::string& name, size_t i) const {
     return static_cast<float>(Find(name) - tensors_.data() + 1) + static_cast<float>(i) / 1000;
   }
@@ -47,6 +50,7 @@ class FakeSource final : public TensorSource {
  private:
   std::vector<SourceTensor> tensors_;
   std::optional<float> last_value_;  // of each tensor
+  std::optional<NetworkSpec> network_;
 };
 
 struct Restored {
@@ -303,6 +307,28 @@ TEST(RestoreTest, AdaptsTheFirstLayerOfTorchvisionToOurPixels) {
               AllOf(HasSubstr("note: torchvision's weights expect pixels"),
                     HasSubstr("note: torchvision's batch norms have the epsilon 1e-05, these have "
                               "0.001")));
+}
+
+TEST(RestoreTest, OtherStridesThanThoseOfTheWeightsAreNoted) {
+  const config::TrainEvalPipelineConfig classifier = ClassifierOfTen("resnet_v1_50");
+  std::map<std::string, std::vector<int64_t>> shapes;
+  const VariableLayout layout = BuildVariableLayout(classifier);
+  for (const VariableSpec& variable : layout.variables()) {
+    shapes[variable.name] = variable.shape;
+  }
+  FakeSource own(shapes);
+  own.set_network(BuildNetworkSpec(classifier.model()));
+  for (const FakeSource& source : {own, ReadStateDict("resnet50")}) {
+    SCOPED_TRACE(source.network().has_value());
+    const Restored same(classifier, source);
+    EXPECT_THAT(same.report.ToString(), Not(HasSubstr("other strides")));
+    for (const std::string type : {"ssd_resnet50_v1_fpn", "ssd_resnet50_v1_fpn_keras"}) {
+      const Restored detector(MakeSsdTestConfig(type, SsdTestSettings(type, 128)), source);
+      ASSERT_TRUE(detector.status.ok()) << detector.status;
+      EXPECT_THAT(detector.report.ToString(),
+                  HasSubstr("note: the network of these weights has other strides in "));
+    }
+  }
 }
 
 // The weights of a dense layer are those of a 1x1 convolution, and of no other.
