@@ -12,6 +12,7 @@ namespace pushpull {
 
 inline constexpr char kManifestFile[] = "MANIFEST.json";
 inline constexpr char kHintFile[] = "checkpoint";
+inline constexpr char kRunIdFile[] = "run_id";
 // What a killed server leaves under these prefixes is removed at its next start (TrainDir::Sweep).
 inline constexpr char kPendingPrefix[] = ".tmp-";
 inline constexpr char kTrashPrefix[] = ".trash-";

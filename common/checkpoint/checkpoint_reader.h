@@ -94,6 +94,11 @@ absl::StatusOr<CheckpointManifest> ReadManifest(FileSystem& files, const std::st
 // (EIO, ESTALE, EMFILE, EACCES, ...), which says nothing about its contents.
 bool IsReadFailure(const absl::Status& status);
 
+// FAILED_PRECONDITION: the checkpoint, which is in `directory`, is of another run than `run_id`.
+// The message says what to do if the folder has lost its run id.
+absl::Status CheckRun(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                      absl::string_view run_id);
+
 struct RecoveryRequest {
   std::string run_id;                      // hex; empty: any run
   const VariableLayout* layout = nullptr;  // null: any model

@@ -106,6 +106,22 @@ absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
                                           problem.message()));
 }
 
+absl::Status CheckRun(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                      absl::string_view run_id) {
+  const std::string& found = checkpoint.manifest().run_id;
+  if (found == run_id) return absl::OkStatus();
+  const std::string file = JoinPath(directory, kRunIdFile);
+  const bool is_missing = absl::IsNotFound(files.GetInfo(file).status());
+  return absl::FailedPreconditionError(absl::StrCat(
+      checkpoint.path(), " is of run ", found,
+      is_missing ? absl::StrCat(", and ", file,
+                                ", which names the run of this folder, is missing; to go on with "
+                                "that run, write its number into the file")
+                 : absl::StrCat(", but ", directory, " of run ", run_id,
+                                ": move the checkpoint away, or start from it by "
+                                "train_config.fine_tune_checkpoint in a new train_dir")));
+}
+
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request) {
@@ -120,11 +136,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
     absl::Status status = checkpoint.status();
     if (absl::IsNotFound(status)) continue;  // deleted since ListCheckpoints
     if (IsReadFailure(status)) return CannotRecover(status, directory, step);
-    if (status.ok() && !request.run_id.empty() &&
-        (*checkpoint)->manifest().run_id != request.run_id) {
-      status = absl::FailedPreconditionError(absl::StrCat((*checkpoint)->path(), " is of run ",
-                                                          (*checkpoint)->manifest().run_id,
-                                                          ", expected ", request.run_id));
+    if (status.ok() && !request.run_id.empty()) {
+      status = CheckRun(files, directory, **checkpoint, request.run_id);
     }
     if (status.ok() && request.layout != nullptr) {
       status = CheckLayout((*checkpoint)->manifest(), *request.layout);

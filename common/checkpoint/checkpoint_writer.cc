@@ -188,12 +188,21 @@ absl::Status Commit(FileSystem& files, const std::string& directory, const std::
 
 // A server that was stopped for a while (by a debugger, on a suspended machine) may find that
 // another server has taken the folder over. It must not publish, because the run has gone on
-// without it.
-absl::Status CheckNotSuperseded(FileSystem& files, const std::string& directory, uint64_t epoch) {
+// without it. If somebody has removed the folder and started another run there, that run's
+// checkpoints would be mixed with these.
+absl::Status CheckNotSuperseded(FileSystem& files, const std::string& directory,
+                                const CheckpointManifest& manifest) {
+  // A folder that has lost its run id, or a damaged one, does not tell that it has another run.
+  const absl::StatusOr<std::optional<std::string>> run_id = ReadRunId(files, directory);
+  if (run_id.ok() && run_id->has_value() && **run_id != manifest.run_id) {
+    return absl::AbortedError(absl::StrCat(
+        directory, " belongs to run ", **run_id, " now, and this server trains run ",
+        manifest.run_id, ": the folder was made anew, so nothing more is published from here"));
+  }
   PP_ASSIGN_OR_RETURN(const uint64_t stored, ReadEpoch(files, directory));
-  if (stored <= epoch) return absl::OkStatus();
+  if (stored <= manifest.epoch) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
-      directory, "/EPOCH holds ", stored, ", and this server is in epoch ", epoch,
+      directory, "/EPOCH holds ", stored, ", and this server is in epoch ", manifest.epoch,
       ": another server has taken the folder over, so nothing more is published from here"));
 }
 
@@ -240,7 +249,7 @@ absl::Status PublishCheckpoint(FileSystem& files, const std::string& directory,
   const std::string name = CheckpointName(manifest.step);
   absl::Status status = TidyPending(files, pending, manifest);
   if (status.ok()) status = WriteManifest(files, pending, manifest);
-  if (status.ok()) status = CheckNotSuperseded(files, directory, manifest.epoch);
+  if (status.ok()) status = CheckNotSuperseded(files, directory, manifest);
   if (status.ok()) status = Commit(files, directory, pending, JoinPath(directory, name));
   // By now the pending folder holds the failed attempt, or the checkpoint that was replaced.
   AbandonCheckpoint(files, directory, manifest.epoch, manifest.step);

@@ -25,7 +25,6 @@
 namespace pushpull {
 namespace {
 
-constexpr char kRunIdFile[] = "run_id";
 constexpr char kEpochFile[] = "EPOCH";
 constexpr char kReplicasFile[] = "REPLICAS";
 constexpr size_t kRunIdBytes = 16;
@@ -147,9 +146,14 @@ absl::StatusOr<std::unique_ptr<TrainDir>> TrainDir::Open(FileSystem* files,
   return std::unique_ptr<TrainDir>(new TrainDir(files, path, std::move(lock)));
 }
 
-absl::StatusOr<std::optional<std::string>> TrainDir::ReadRunId() const {
-  const std::string path = JoinPath(path_, kRunIdFile);
-  absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
+absl::Status TrainDir::WriteRunId(const std::string& run_id) {
+  return WriteFileAtomically(*files_, JoinPath(path_, kRunIdFile), absl::StrCat(run_id, "\n"));
+}
+
+absl::StatusOr<std::optional<std::string>> ReadRunId(FileSystem& files,
+                                                     const std::string& train_dir) {
+  const std::string path = JoinPath(train_dir, kRunIdFile);
+  absl::StatusOr<std::string> text = ReadWholeFile(files, path);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   PP_RETURN_IF_ERROR(text.status());
   const std::string run_id(absl::StripAsciiWhitespace(*text));
@@ -163,10 +167,6 @@ absl::StatusOr<std::optional<std::string>> TrainDir::ReadRunId() const {
                      "of this run, or remove it"));
   }
   return std::optional<std::string>(run_id);
-}
-
-absl::Status TrainDir::WriteRunId(const std::string& run_id) {
-  return WriteFileAtomically(*files_, JoinPath(path_, kRunIdFile), absl::StrCat(run_id, "\n"));
 }
 
 absl::StatusOr<uint64_t> ReadEpoch(FileSystem& files, const std::string& train_dir) {

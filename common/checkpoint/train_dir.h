@@ -29,9 +29,6 @@ class TrainDir {
 
   const std::string& path() const { return path_; }
 
-  // Returns the run id, 32 hex digits, or nullopt before the first WriteRunId. DATA_LOSS: the file
-  // holds something else; the message says how to repair it.
-  absl::StatusOr<std::optional<std::string>> ReadRunId() const;
   absl::Status WriteRunId(const std::string& run_id);
 
   // Returns the number of replicas that an administrator has set, or nullopt if none has.
@@ -75,6 +72,11 @@ class TrainDir {
   std::string path_;
   std::unique_ptr<TrainDirLock> lock_;
 };
+
+// Returns the folder's run id, 32 hex digits, or nullopt before the first WriteRunId. DATA_LOSS:
+// the file holds something else; the message says how to repair it.
+absl::StatusOr<std::optional<std::string>> ReadRunId(FileSystem& files,
+                                                     const std::string& train_dir);
 
 // Returns the number in the folder's EPOCH, or 0 if the file does not exist. DATA_LOSS: the file
 // is damaged; the message says how to repair it.

@@ -135,13 +135,7 @@ absl::Status Checkpointer::Verify(uint64_t step) {
 }
 
 absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
-  if (checkpoint.manifest().run_id != run_id_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(checkpoint.path(), " belongs to run ", checkpoint.manifest().run_id,
-                     ", but this train_dir to run ", run_id_,
-                     ": move it away, or start from it by train_config.fine_tune_checkpoint in a "
-                     "new train_dir"));
-  }
+  PP_RETURN_IF_ERROR(CheckRun(*files_, train_dir_, checkpoint, run_id_));
   PP_RETURN_IF_ERROR(CheckLayout(checkpoint.manifest(), job_->layout));
   if (!job_->declared.has_value()) {
     PP_RETURN_IF_ERROR(CheckFrozenStatistics(checkpoint, job_->config.model()));

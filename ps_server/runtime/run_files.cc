@@ -25,7 +25,8 @@ absl::Status RunFiles::OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::st
   train_dir_ = std::move(train_dir);
   config_text_ = std::move(config_text);
   graph_def_ = std::move(graph_def);
-  PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, train_dir_->ReadRunId());
+  PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id,
+                      ReadRunId(*files_, train_dir_->path()));
   run_id_is_new_ = !run_id.has_value();
   run_id_ = run_id.has_value() ? *run_id : NewRunId();
   PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, train_dir_->path()));

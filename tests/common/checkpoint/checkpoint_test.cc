@@ -331,6 +331,12 @@ TEST_F(RecoveryTest, RefusesAnotherRun) {
       OpenNewestCheckpoint(files_, "/d", {std::string(32, '0'), &layout_}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(kTestRunId));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/d/run_id, which names the run of this "
+                                                       "folder, is missing"));
+  ASSERT_EQ(WriteFileAtomically(files_, "/d/run_id", "another"), absl::OkStatus());
+  const absl::Status foreign =
+      OpenNewestCheckpoint(files_, "/d", {std::string(32, '0'), &layout_}).status();
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("expected 000000"));
 }
 
 TEST(CheckpointNames, AcceptsOnlyTheSpellingThatItWrites) {

@@ -175,14 +175,14 @@ TEST(TrainDir, KeepsTheRunId) {
   MemoryFileSystem files;
   const auto dir = TrainDir::Open(&files, "/d");
   ASSERT_TRUE(dir.ok());
-  EXPECT_EQ(*(*dir)->ReadRunId(), std::nullopt);
+  EXPECT_EQ(*ReadRunId(files, "/d"), std::nullopt);
   const std::string run_id = NewRunId();
   EXPECT_EQ(run_id.size(), 32);
   EXPECT_NE(run_id, NewRunId());
   ASSERT_EQ((*dir)->WriteRunId(run_id), absl::OkStatus());
-  EXPECT_EQ(*(*dir)->ReadRunId(), run_id);
+  EXPECT_EQ(*ReadRunId(files, "/d"), run_id);
   files.Corrupt("/d/run_id", "garbage");
-  EXPECT_TRUE(absl::IsDataLoss((*dir)->ReadRunId().status()));
+  EXPECT_TRUE(absl::IsDataLoss(ReadRunId(files, "/d").status()));
 }
 
 TEST(TrainDir, AFolderBelowNewFoldersSurvivesAPowerCut) {
@@ -196,7 +196,7 @@ TEST(TrainDir, AFolderBelowNewFoldersSurvivesAPowerCut) {
   files.Reboot(Survival::kNothing, 1);
   const auto dir = TrainDir::Open(&files, "/jobs/digits/train");
   ASSERT_TRUE(dir.ok());
-  EXPECT_EQ(*(*dir)->ReadRunId(), run_id);
+  EXPECT_EQ(*ReadRunId(files, "/jobs/digits/train"), run_id);
 }
 
 TEST(TrainDir, KeepsTheEpoch) {

@@ -439,6 +439,27 @@ TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
       << "the state holds the only copy of the applied steps";
 }
 
+// Somebody removes the folder of a running server and starts another run there.
+TEST_F(RunFilesTest, AServerWhoseFolderWasMadeAnewMixesNoRuns) {
+  options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
+  TestServer server(folder_, options_);
+  ASSERT_TRUE(server.Start().ok());
+  TestClone clone(&server, {});
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+  clone.Stop();
+  clone.Join().IgnoreError();
+  std::filesystem::remove_all(train_dir());
+  RunFiles other(&files_, 0);
+  ASSERT_TRUE(other.OpenTrainDir(train_dir(), "", "").ok());
+  ASSERT_TRUE(other.PersistEpoch(1).ok());
+  const absl::Status end = server.DrainAndClose();
+  EXPECT_TRUE(absl::IsAborted(end)) << end;
+  EXPECT_THAT(std::string(end.message()),
+              HasSubstr(absl::StrCat("belongs to run ", other.run_id(), " now")));
+  const auto steps = ListCheckpoints(files_, train_dir());
+  EXPECT_TRUE(steps.ok() && steps->empty()) << steps.status();
+}
+
 // The lock of a server that was suspended may have expired, on NFS for example.
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverRaisesNoEpoch) {
   RunFiles first(&files_, 0);
