@@ -114,11 +114,15 @@ absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
   constexpr absl::Duration kPause = absl::Milliseconds(5);
   for (absl::Duration waited;; waited += kPause) {
     const int fd = open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0 && errno == ENOENT && mode == OpenMode::kExisting) return -1;
-    if (fd < 0 && errno != ELOOP && errno != EACCES && errno != EISDIR && errno != ENXIO) {
-      return Failed("cannot open", path, errno);
-    }
+    const int open_error = fd < 0 ? errno : 0;
+    if (open_error == ENOENT && mode == OpenMode::kExisting) return -1;
     struct stat opened {};
+    // Access may be denied to the file or to the folder.
+    const bool folder_is_closed = open_error == EACCES && lstat(path.c_str(), &opened) != 0;
+    if (folder_is_closed || (open_error != 0 && open_error != ELOOP && open_error != EACCES &&
+                             open_error != EISDIR && open_error != ENXIO)) {
+      return Failed(mode == OpenMode::kCreate ? "cannot make" : "cannot open", path, open_error);
+    }
     if (fd < 0 || fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode) ||
         opened.st_uid != geteuid()) {
       if (fd >= 0) close(fd);

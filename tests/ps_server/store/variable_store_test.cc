@@ -16,7 +16,9 @@
 #include "common/wire/error_detail.h"
 #include "ps_server/store/state_file.h"
 #include "tests/testkit/optimizer_test_util.h"
+#include "tests/testkit/ordinary_user.h"
 #include "tests/testkit/store/state_dir_test_util.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -285,6 +287,32 @@ TEST_F(VariableStoreTest, RefusesAFolderInWhichOtherUsersCanRenameFiles) {
   ASSERT_EQ(chown(options.state_dir.c_str(), 12345, 12345), 0);
   EXPECT_THAT(std::string(VariableStore::Open(options, layout_, optimizer_).status().message()),
               HasSubstr("belongs to user 12345"));
+}
+
+TEST_F(VariableStoreTest, DoesWithoutAFolderInWhichItMayNotWrite) {
+  VariableStoreOptions options = dir_.options();
+  options.state_dir = dir_.path() + "/closed";
+  std::filesystem::create_directory(options.state_dir);
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(options.state_dir.c_str(), 0555), 0);
+  const OrdinaryUser user;
+  const WarningSink sink;
+  EXPECT_FALSE(Open(options)->newest().has_value());
+  EXPECT_EQ(sink.Count("cannot make " + options.state_dir + "/state.new: Permission denied"), 1);
+  EXPECT_EQ(sink.Count("variables are in anonymous memory"), 1);
+}
+
+TEST_F(VariableStoreTest, RefusesAFolderWhoseFilesItMayNotSee) {
+  VariableStoreOptions options = dir_.options();
+  options.state_dir = dir_.path() + "/closed";
+  std::filesystem::create_directory(options.state_dir);
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(options.state_dir.c_str(), 0000), 0);
+  const OrdinaryUser user;
+  const absl::Status status = VariableStore::Open(options, layout_, optimizer_).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("cannot open " + options.state_dir + "/state: Permission denied"));
 }
 
 TEST_F(VariableStoreTest, CreatesTheStateDir) {

@@ -1,7 +1,5 @@
 #include "worker/data/file_glob.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <string>
 
@@ -10,26 +8,13 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/ordinary_user.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Gives up the superuser's rights while it lives, because nothing is forbidden to the superuser.
-class OrdinaryUser {
- public:
-  OrdinaryUser() : was_(geteuid()) {
-    if (was_ == 0) {
-      EXPECT_EQ(seteuid(65534), 0);
-    }
-  }
-  ~OrdinaryUser() { EXPECT_EQ(seteuid(was_), 0); }
-
- private:
-  const uid_t was_;
-};
 
 TEST(FileGlobTest, AFolderThatCannotBeReadIsAnErrorAndNotLeftOut) {
   namespace fs = std::filesystem;
