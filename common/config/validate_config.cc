@@ -1,3 +1,4 @@
+// Tested by tests/common/config/load_config_test.cc.
 #include "common/config/validate_config.h"
 
 #include <algorithm>
