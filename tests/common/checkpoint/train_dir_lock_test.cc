@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 TEST(TrainDirLock, AnUnusedFolderIsRemovedWithTheParentsThatWereMissing) {
   MemoryFileSystem files;
@@ -39,13 +40,15 @@ TEST(TrainDirLock, WhatWasThereBeforeStays) {
 }
 
 TEST(TrainDirLock, AUsedFolderStays) {
-  MemoryFileSystem files;
-  {
-    const auto lock = TrainDirLock::Take(&files, "/new/d", /*task=*/0);
-    ASSERT_TRUE(lock.ok()) << lock.status();
-    ASSERT_EQ(WriteFileAtomically(files, "/new/d/run_id", "x"), absl::OkStatus());
+  for (const char* name : {"run_id", "LOCKS"}) {
+    MemoryFileSystem files;
+    {
+      const auto lock = TrainDirLock::Take(&files, "/new/d", /*task=*/0);
+      ASSERT_TRUE(lock.ok()) << lock.status();
+      ASSERT_EQ(WriteFileAtomically(files, JoinPath("/new/d", name), "x"), absl::OkStatus());
+    }
+    EXPECT_THAT(*files.List("/new/d"), UnorderedElementsAre("LOCK", name));
   }
-  EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK", "run_id"));
 }
 
 TEST(TrainDirLock, EachTaskIsServedOnce) {
@@ -105,6 +108,42 @@ TEST(TrainDirLock, AFolderThatVanishesBeforeTheLockIsCreatedAgain) {
   EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK"));
   lock->reset();
   EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/new").status()));
+}
+
+TEST(TrainDirLock, AFolderThatKeepsVanishingIsGivenUp) {
+  MemoryFileSystem files;
+  FailingReads removing(&files);
+  removing.AtFailure([&files] { EXPECT_EQ(files.RemoveDirectory("/new/d"), absl::OkStatus()); });
+  removing.Fail(FailingReads::What::kGetInfo, "/LOCK", absl::OkStatus(), 4);
+  EXPECT_EQ(TrainDirLock::Take(&removing, "/new/d", /*task=*/0).status(), absl::OkStatus());
+  removing.Fail(FailingReads::What::kGetInfo, "/LOCK", absl::OkStatus(), 5);
+  const absl::Status gone = TrainDirLock::Take(&removing, "/new/d", /*task=*/0).status();
+  EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
+  EXPECT_EQ(removing.failed(), 5);
+  EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/new").status()));
+}
+
+TEST(TrainDirLock, FoldersAreRemovedIfTheLockCannotBeTaken) {
+  int failures = 0;
+  for (int call = 0; call < 10; ++call) {
+    MemoryFileSystem files;
+    files.SetFault(FileFault{FileFault::Kind::kIoError, call});
+    const absl::Status taken = TrainDirLock::Take(&files, "/new/d", /*task=*/0).status();
+    if (taken.ok()) continue;
+    ++failures;
+    EXPECT_TRUE(absl::IsInternal(taken)) << taken;
+    EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/new").status())) << "call " << call;
+  }
+  EXPECT_GE(failures, 3) << "neither folder nor the lock can be missing";
+}
+
+TEST(TrainDirLock, AFolderThatCannotBeListedStays) {
+  MemoryFileSystem files;
+  FailingReads failing(&files);
+  failing.Fail(FailingReads::What::kList, "/d", absl::InternalError("broken disk"), 1);
+  ASSERT_TRUE(TrainDirLock::Take(&failing, "/new/d", /*task=*/0).ok());
+  EXPECT_EQ(failing.failed(), 1);
+  EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -133,13 +134,37 @@ TEST(SealedMemoryTest, IsAccessibleToItsUserOnly) {
   struct stat info;
   ASSERT_EQ(fstat((*memory)->descriptor(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600);
-  EXPECT_NE(fcntl((*memory)->descriptor(), F_GETFD) & FD_CLOEXEC, 0)
-      << "started programs must not inherit the descriptor";
+  const auto attached = SealedMemory::Attach(getpid(), (*memory)->descriptor(), kBytes);
+  ASSERT_TRUE(attached.ok()) << attached.status();
+  for (const int fd : {(*memory)->descriptor(), (*attached)->descriptor()}) {
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0)
+        << "started programs must not inherit the descriptor";
+  }
+}
+
+TEST(SealedMemoryTest, ReleasesItsPagesAndItsDescriptor) {
+  const auto num_mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) {
+      count += absl::StrContains(line, "/memfd:pushpull") ? 1 : 0;
+    }
+    return count;
+  };
+  const int before = num_mapped();
+  auto memory = SealedMemory::Create(kBytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(num_mapped(), before + 1);
+  const int descriptor = (*memory)->descriptor();
+  memory->reset();
+  EXPECT_EQ(num_mapped(), before);
+  EXPECT_EQ(fcntl(descriptor, F_GETFD), -1);
 }
 
 TEST(SealedMemoryTest, RefusesAnImpossibleSize) {
   const absl::Status status = SealedMemory::Create(~size_t{0}).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "bytes of shared memory")) << status;
 }
 
 TEST(SealedMemoryTest, ReportsAMissingProcessOrDescriptor) {
