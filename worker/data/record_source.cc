@@ -1,3 +1,4 @@
+// Tested by tests/worker/data/record_boxes_test.cc.
 #include "worker/data/record_source.h"
 
 #include <map>
