@@ -1,3 +1,4 @@
+// Tested by tests/ps_server/core/shard_orders_test.cc.
 #include "ps_server/core/shard_aggregator.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The part of ShardAggregator that obeys the coordinator and drives the store.
 // Tested by tests/ps_server/core/shard_aggregator_test.cc.
+// Tested by tests/ps_server/core/shard_orders_test.cc.
 // Tested by tests/ps_server/core/shard_history_test.cc.
 #include <algorithm>
 #include <utility>

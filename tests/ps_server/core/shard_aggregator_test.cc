@@ -377,6 +377,13 @@ TEST_F(ShardAggregatorAheadTest, DoesNothingAfterANewEpoch) {
   EXPECT_TRUE(shard_->TakeAhead().empty());
 }
 
+TEST_F(ShardAggregatorAheadTest, ForgetsOrdersOfTheOldEpoch) {
+  PushAll(6, 0, 10);
+  PushAll(6, 1, 11);
+  Restore(3, 5);
+  EXPECT_TRUE(shard_->TakeAhead().empty());
+}
+
 TEST_F(ShardAggregatorAheadTest, DoesNothingWhenGradientsAreClipped) {
   ps::ApplyRequest request = ApplyRequest(6, {{0, 10}, {1, 11}});
   request.add_variable_squared_norms(1.0);

@@ -51,6 +51,24 @@ TEST(Staging, ALaterNumberDropsAndOutdatesTheEarlierOne) {
   EXPECT_EQ(staging.staged_bytes(), 4);
 }
 
+TEST(Staging, ANewerGrantMayBeginWithASmallerNumber) {
+  Staging staging(1);
+  EXPECT_EQ(staging.newest_grant(3), 0u);
+  EXPECT_EQ(staging.Add(3, {7, 4}, 0, 10, Bytes(4)), Staging::Added::kNew);
+  EXPECT_EQ(staging.Add(3, {8, 1}, 0, 10, Bytes(4)), Staging::Added::kNew);
+  EXPECT_TRUE(staging.AllChunks(3, {8, 1}).has_value());
+}
+
+TEST(Staging, OnlyTheNamedContributionIsDropped) {
+  Staging staging(1);
+  staging.Add(3, {7, 4}, 0, 10, Bytes(4));
+  staging.Drop(3, {7, 5});
+  staging.Drop(2, {7, 4});
+  EXPECT_EQ(staging.staged_bytes(), 4);
+  staging.Drop(3, {7, 4});
+  EXPECT_EQ(staging.staged_bytes(), 0);
+}
+
 TEST(Staging, ChunkOfReturnsTheChunkOfTheRequestedNumber) {
   Staging staging(2);
   EXPECT_FALSE(staging.ChunkOf(3, 4, 0).has_value());
