@@ -112,8 +112,7 @@ absl::Status ShardAggregator::CheckKey(const ps::PushKey& key) const {
 
 bool ShardAggregator::AlreadyApplied(const ps::PushKey& key) const {
   if (options_.sync) {
-    const bool applying = store_task_ == StoreTask::kApplying && apply_.epoch() == epoch_;
-    return key.step() <= (applying ? apply_.step() : version_);
+    return key.step() <= (store_task_ == StoreTask::kApplying ? apply_.step() : version_);
   }
   const auto next = next_positions_.find(key.replica());
   return next != next_positions_.end() && key.position() < next->second;

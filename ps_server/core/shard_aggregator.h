@@ -109,6 +109,7 @@ class ShardAggregator {
   // Checks that the list of a pull names chunks of this shard, in ascending order.
   absl::Status CheckFloat32Chunks(const ps::PullRequest& request) const;
   // Returns whether the variables contain the contribution. Sync: also while its step is applied.
+  // The key has passed CheckIdentity.
   bool AlreadyApplied(const ps::PushKey& key) const;
   void ServeWaitingPulls();
   void RefuseWaitingPulls(const absl::Status& status);

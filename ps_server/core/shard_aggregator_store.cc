@@ -237,8 +237,8 @@ void ShardAggregator::On(const shard_event::StoreMeasured& event) {
 void ShardAggregator::On(const shard_event::Apply& event) {
   const ps::ApplyRequest& request = event.request;
   absl::Status status = CheckIdentity(request.run_id(), request.epoch());
-  const bool in_hand =
-      (store_task_ == StoreTask::kApplying || apply_waits_) && apply_.epoch() == epoch_;
+  // A restored shard has no apply of an earlier epoch in hand.
+  const bool in_hand = store_task_ == StoreTask::kApplying || apply_waits_;
   if (status.ok() && in_hand && request.step() == apply_.step()) {
     apply_callers_.push_back(event.call);
     return;
@@ -249,7 +249,7 @@ void ShardAggregator::On(const shard_event::Apply& event) {
     actions_.push_back(shard_action::ReplyApply{event.call, reply});
     return;
   }
-  if (status.ok() && (request.step() > version_ + 1 || in_hand)) {
+  if (status.ok() && request.step() > version_ + 1) {
     status = ProtocolError(ps::ErrorDetail::STEP_TOO_NEW, epoch_, version_ + 1,
                            absl::StrFormat("shard %d is at version %d and cannot apply step %d",
                                            options_.shard, version_, request.step()));
@@ -313,7 +313,7 @@ void ShardAggregator::On(const shard_event::StoreApplied& event) {
       actions_.push_back(shard_action::ReplyApply{call, event.status});
     }
   }
-  if (event.status.ok() && restored_) ServeWaitingPulls();
+  ServeWaitingPulls();
   StartWaitingWork();
 }
 
