@@ -275,6 +275,40 @@ TEST_F(ScalingTest, BadNumbersAreRefused) {
   EXPECT_EQ(again[0].reply->from_step(), 2u);
 }
 
+TEST_F(ScalingTest, EverySampleMayHaveAReplica) {
+  StartWithClones();
+  EXPECT_EQ(Scale(30).from_step(), 2u);
+  options_.limits.batch_size = kMaxReplicas;
+  StartWithClones();
+  EXPECT_EQ(Scale(kMaxReplicas).from_step(), 2u);
+}
+
+TEST_F(ScalingTest, ANumberIsWrittenUnlessItIsSurelyOnDisk) {
+  StartWithClones();
+  Scale(3);  // a flag has set it, so the disk has none
+  EXPECT_EQ(Ask(3).size(), 1u);
+  EXPECT_THAT(Ask(4), IsEmpty());
+  Persisted(4, absl::ResourceExhaustedError("disk full"));
+  Take<coordinator_action::PersistReplicas>();
+  EXPECT_EQ(Scale(3).previous_num_replicas(), 3u) << "the disk may hold 4";
+}
+
+TEST_F(ScalingTest, ARestartedServerKnowsThatItsNumberIsOnDisk) {
+  options_.scaled = true;
+  StartWithClones();
+  EXPECT_EQ(Ask(3).size(), 1u);
+  EXPECT_THAT(Take<coordinator_action::PersistReplicas>(), IsEmpty());
+}
+
+TEST_F(ScalingTest, AnAnswerOfTheDiskAboutAnotherNumberIsIgnored) {
+  StartWithClones();
+  EXPECT_THAT(Ask(4), IsEmpty());
+  EXPECT_THAT(Persisted(5), IsEmpty());
+  EXPECT_EQ(Persisted(4).size(), 1u);
+  RunStep(1);
+  EXPECT_EQ(coordinator_->num_replicas(), 4u);
+}
+
 TEST_F(ScalingTest, InTheLastStepNoStepFollows) {
   options_.limits.num_steps = 2;
   StartWithClones();
@@ -297,7 +331,9 @@ TEST_F(ScalingTest, AnErrorOfTheDiskIsAnswered) {
   StartWithClones();
   EXPECT_THAT(Ask(4), IsEmpty());
   Take<coordinator_action::PersistReplicas>();
+  Take<coordinator_action::Notice>();
   const auto answers = Persisted(4, absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(Take<coordinator_action::Notice>(), IsEmpty()) << "the job is not scaled";
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(absl::IsResourceExhausted(answers[0].reply.status()));
   EXPECT_THAT(std::string(answers[0].reply.status().message()),
@@ -365,7 +401,69 @@ TEST_F(SharesBySpeedTest, TheSlowCloneGetsTheSmallShare) {
 
 TEST_F(SharesBySpeedTest, AChangeThatGainsLittleIsNotMade) {
   StartWithClones();
-  for (uint64_t step = 1; step <= 30; ++step) RunAt(step, {40, 38.5, 40});
+  RunAt(1, {40, 38.5, 40});
+  const uint64_t grant = grants_[0].grant();
+  for (uint64_t step = 2; step <= 30; ++step) RunAt(step, {40, 38.5, 40});
+  ExpectDivision({10, 10, 10});
+  EXPECT_EQ(grants_[0].grant(), grant) << "the batch was divided anew";
+}
+
+TEST_F(SharesBySpeedTest, AChangeIsToldWithItsStep) {
+  StartWithClones();
+  for (uint64_t step = 1; step <= Scaling::kMeasuredSteps; ++step) RunAt(step, {40, 10, 40});
+  EXPECT_THAT(Take<coordinator_action::Notice>().back().text,
+              HasSubstr("shares by speed from step 7 on: 14, 3, 13 samples; a step takes 0.350 s "
+                        "instead of 1.000 s"));
+}
+
+TEST_F(SharesBySpeedTest, SharesFollowACloneWhoseSpeedChanges) {
+  StartWithClones();
+  for (uint64_t step = 1; step <= 8; ++step) RunAt(step, {40, 10, 40});
+  Beat({0, 1, 2});
+  ExpectDivision({14, 3, 13});
+  const uint64_t grant = grants_[0].grant();
+  for (uint64_t step = 9; step <= 11; ++step) RunAt(step, {10, 40, 40});
+  EXPECT_EQ(grants_[0].grant(), grant) << "five steps are measured between two changes";
+  for (uint64_t step = 12; step <= 40; ++step) RunAt(step, {10, 40, 40});
+  Beat({0, 1, 2});
+  EXPECT_LE(grants_[0].samples(), 4u);
+  EXPECT_GE(grants_[1].samples(), 12u);
+}
+
+// Clone 0 keeps its speed, and those of the others are still measured.
+TEST_F(SharesBySpeedTest, ACommitWithoutSamplesOrTimeSaysNothingOfTheSpeed) {
+  options_.non_finite_policy = NonFinitePolicy::kSkip;
+  for (const bool is_void : {true, false}) {
+    StartWithClones();
+    for (uint64_t step = 1; step <= 8; ++step) RunAt(step, {40, 10, 40});
+    for (uint64_t step = 9; step <= 40; ++step) {
+      Beat({0, 1, 2});
+      for (const uint32_t replica : {0, 1, 2}) {
+        const uint64_t samples = grants_[replica].samples();
+        ps::CommitRequest request =
+            CommitRequest(step, replica, replica == 0 && is_void ? 0 : samples);
+        if (replica > 0) request.mutable_info()->set_compute_seconds(samples / 40.0);
+        if (replica == 0 && is_void) request.mutable_info()->set_compute_seconds(1);
+        ASSERT_TRUE(Commit(request).at(0).reply.ok());
+      }
+    }
+    Beat({0, 1, 2});
+    ExpectDivision({10, 10, 10});
+  }
+}
+
+TEST_F(SharesBySpeedTest, SharesStayWhileASpeedIsUnknown) {
+  StartWithClones();
+  for (uint64_t step = 1; step <= 8; ++step) {
+    Beat({0, 1, 2});
+    for (const uint32_t replica : {0, 1, 2}) {
+      ps::CommitRequest request = CommitRequest(step, replica, grants_[replica].samples());
+      // The first clone in the list does not say how long it took.
+      if (replica != 0) request.mutable_info()->set_compute_seconds(replica);
+      ASSERT_TRUE(Commit(request).at(0).reply.ok());
+    }
+  }
+  Beat({0, 1, 2});
   ExpectDivision({10, 10, 10});
 }
 
