@@ -1,3 +1,5 @@
+// Tested by tests/ps_server/core/membership_job_test.cc.
+// Tested by tests/ps_server/core/membership_messages_test.cc.
 #include "ps_server/core/membership.h"
 
 #include <map>
