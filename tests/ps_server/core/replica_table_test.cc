@@ -212,6 +212,13 @@ TEST_F(ReplicaTableTest, AFullTableForgetsTheSpareThatWasLostFirst) {
   EXPECT_NE(table_.Find(first + 2), nullptr) << "an eviction is kept";
 }
 
+TEST_F(ReplicaTableTest, TheFirstNumberWithoutAHomeIsASpareToo) {
+  Begin(1);
+  const uint32_t spare = table_.num_replicas();
+  for (uint32_t i = 1; i <= ReplicaTable::kMaxSpares; ++i) Register(spare + i);
+  EXPECT_FALSE(table_.HasRoomFor(spare));
+}
+
 // Its grants tell which clone may contribute.
 TEST_F(ReplicaTableTest, ASpareThatHoldsAReplicaIsNotForgotten) {
   table_.SetNumReplicas(1);
