@@ -144,6 +144,14 @@ TEST_F(RecordBoxesTest, CountsTheRecordsOfEachFile) {
   options_.input_paths = {folder_.Write("a.record", bytes), damaged};
   EXPECT_THAT(std::string(RecordSource::Open(files_, options_).status().message()),
               HasSubstr(absl::StrCat("record 1 of ", damaged)));
+
+  const std::string outside = folder_.Write("c.record", BoxRecords(1, 1.5f));
+  const auto source = Open({folder_.Write("a.record", bytes), outside});
+  ASSERT_NE(source, nullptr);
+  Example example;
+  BoxIssues issues;
+  EXPECT_EQ(source->Read(2, &example, &issues), absl::OkStatus());
+  EXPECT_THAT(issues.left_out, ElementsAre(HasSubstr(absl::StrCat("record 0 of ", outside))));
 }
 
 // An error of the disk may pass, which a damaged file does not.
