@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs a folder that runs on a GPU host with nothing installed but a driver and glibc 2.36 or newer. It holds
-# statically linked programs, the few shared libraries, configs, check.sh and the PyTorch side of the benchmark.
+# Packs a folder that runs on a GPU host with nothing installed but a driver and glibc 2.36 or newer. It holds the
+# programs, their shared libraries, configs, check.sh and the PyTorch side of the benchmark.
 # usage: scripts/gpu/bundle.sh [--architectures=LIST] [--no-cuda] [--references] [--output=DIR] [--jobs=N]
 #   --architectures=LIST  GPUs to compile for, as in PUSHPULL_CUDA_ARCHITECTURES; default 90-real (H100, H200)
 #   --no-cuda             leave out the GPU backend, to try out the packing
@@ -50,20 +50,14 @@ cp scripts/gpu/check.sh scripts/gpu/references.sh scripts/bench/gpu_step_torch.p
 cp scripts/gpu/check/* scripts/plot_events.py "$output/check/"
 cp deploy/pipelines/*.config scripts/gpu/pipelines/*.config "$output/pipelines/"
 
-# Copies the libraries that the programs load at run time, except glibc, which the host provides.
-for program in "${programs[@]}"; do
+# Copies the libraries of the programs, except glibc's, which the host provides.
+ldd "$output"/bin/* | sed -nE 's/^[[:space:]]*([^ ]+) => (\/[^ ]+).*/\1 \2/p' | sort -u |
   while read -r name path; do
     case "$name" in
-      libc.so.6 | libm.so.6 | libdl.so.2 | librt.so.1 | libpthread.so.0 | libgcc_s.so.1 | ld-linux-x86-64.so.2) ;;
-      libssl.so.3 | libcrypto.so.3 | libunwind.so.8 | liblzma.so.5) [ -e "$output/lib/$name" ] || cp -L "$path" "$output/lib/$name" ;;
-      *)
-        echo "bundle: $program needs $name ($path): link it statically (cmake/static_libraries.cmake) or pack it" >&2
-        exit 70
-        ;;
+      libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.*) ;;
+      *) install -m 644 "$path" "$output/lib/$name" ;;
     esac
-  done < <(LD_LIBRARY_PATH='' ldd "build-bundle/bin/$program" |
-    sed -nE 's/^[[:space:]]*([^ ]+) => ([^ ]+).*/\1 \2/p')
-done
+  done
 
 if [ $references = 1 ]; then
   "$output/references.sh"
