@@ -3,29 +3,16 @@
 #ifndef PUSHPULL_TESTS_TESTKIT_DAMAGED_RECORDS_H_
 #define PUSHPULL_TESTS_TESTKIT_DAMAGED_RECORDS_H_
 
-#include <unistd.h>
-
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
-
-#include "common/base/file_system.h"
 #include "protos/pipeline.pb.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 
-// The file exists as long as the object. At most one object may exist in a process.
+// The file exists as long as the object.
 class DamagedRecords {
  public:
-  DamagedRecords() : path_(absl::StrCat(testing::TempDir(), "/damaged_records_", getpid())) {
-    // The checksum of the first record's length is wrong.
-    EXPECT_TRUE(WriteFileAtomically(files_, path_, std::string(12, '\xff')).ok());
-  }
-  ~DamagedRecords() { EXPECT_TRUE(files_.RemoveFile(path_).ok()); }
-  DamagedRecords(const DamagedRecords&) = delete;
-  DamagedRecords& operator=(const DamagedRecords&) = delete;
-
   // Returns an input reader of the file.
   config::InputReader Reader() const {
     config::InputReader reader;
@@ -34,8 +21,9 @@ class DamagedRecords {
   }
 
  private:
-  PosixFileSystem files_;
-  const std::string path_;
+  const TestFolder folder_;
+  // The checksum of the first record's length is wrong.
+  const std::string path_ = folder_.Write("damaged.record", std::string(12, '\xff'));
 };
 
 }  // namespace pushpull

@@ -1,7 +1,6 @@
 #include "common/base/file_system.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -15,6 +14,7 @@
 
 #include "common/base/passing_error.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -28,15 +28,13 @@ class FileSystemTest : public ::testing::TestWithParam<bool> {
   void SetUp() override {
     if (GetParam()) {
       files_ = std::make_unique<PosixFileSystem>();
-      root_ = testing::TempDir() + "/file_system_" + std::to_string(getpid());
+      root_ = folder_.path();
     } else {
       files_ = std::make_unique<MemoryFileSystem>();
       root_ = "/root";
+      ASSERT_EQ(files_->MakeDirectory(root_), absl::OkStatus());
     }
-    ASSERT_EQ(RemoveRecursively(*files_, root_), absl::OkStatus());
-    ASSERT_EQ(MakeDirectories(*files_, root_), absl::OkStatus());
   }
-  void TearDown() override { ASSERT_EQ(RemoveRecursively(*files_, root_), absl::OkStatus()); }
 
   std::string Path(const std::string& name) const { return JoinPath(root_, name); }
   void Write(const std::string& name, const std::string& contents) {
@@ -47,6 +45,7 @@ class FileSystemTest : public ::testing::TestWithParam<bool> {
     ASSERT_EQ((*file)->Close(), absl::OkStatus());
   }
 
+  const TestFolder folder_;
   std::unique_ptr<FileSystem> files_;
   std::string root_;
 };
@@ -97,16 +96,16 @@ TEST_P(FileSystemTest, ReportsFreeSpace) {
 }
 
 TEST(PosixFileSystemTest, ALinkToAFolderIsAFolder) {
-  const std::string folder = testing::TempDir() + "/links_" + std::to_string(getpid());
+  const TestFolder test_folder;
+  const std::string& folder = test_folder.path();
+  test_folder.MakeFolder("scratch");
   PosixFileSystem files;
-  ASSERT_EQ(MakeDirectories(files, folder + "/scratch"), absl::OkStatus());
   std::filesystem::create_directory_symlink(folder + "/scratch", folder + "/link");
   std::filesystem::create_directory_symlink(folder + "/gone", folder + "/dangling");
   EXPECT_EQ(MakeDirectories(files, folder + "/link"), absl::OkStatus());
   EXPECT_EQ(MakeDirectories(files, folder + "/link/run"), absl::OkStatus());
   EXPECT_TRUE(std::filesystem::is_directory(folder + "/scratch/run"));
   EXPECT_TRUE(absl::IsFailedPrecondition(MakeDirectories(files, folder + "/dangling")));
-  std::filesystem::remove_all(folder);
 }
 
 // mkdir fails below /proc although the parent folder exists.

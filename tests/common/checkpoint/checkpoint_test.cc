@@ -1,4 +1,3 @@
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "common/model/sharding.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -212,9 +212,9 @@ TEST(Checkpoint, NamesAMissingSlotAndAMissingEma) {
 
 TEST(Checkpoint, StaysReadableAfterDeletionWhileOpen) {
   const VariableLayout layout = TestLayout(300);
-  const std::string folder = testing::TempDir() + "/ckpt_open_" + std::to_string(getpid());
+  const TestFolder test_folder;
+  const std::string& folder = test_folder.path();
   PosixFileSystem files;
-  ASSERT_EQ(MakeDirectories(files, folder), absl::OkStatus());
   ASSERT_EQ(SaveTestCheckpoint(files, folder, layout, 1, 5, 2), absl::OkStatus());
   const auto checkpoint = Checkpoint::Open(files, folder, 5);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();

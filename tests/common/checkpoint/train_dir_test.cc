@@ -1,7 +1,5 @@
 #include "common/checkpoint/train_dir.h"
 
-#include <unistd.h>
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -15,13 +13,14 @@
 #include "common/checkpoint/retention.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
 
 TEST(TrainDir, RefusesASecondServer) {
-  const std::string path =
-      testing::TempDir() + "/train_dir_" + std::to_string(getpid()) + "/deep/down/";
+  const TestFolder folder;
+  const std::string path = folder.path() + "/deep/down/";
   PosixFileSystem files;
   {
     const auto first = TrainDir::Open(&files, path);
@@ -31,8 +30,6 @@ TEST(TrainDir, RefusesASecondServer) {
     EXPECT_THAT(std::string(second.message()), testing::HasSubstr("another server works in"));
   }
   EXPECT_TRUE(TrainDir::Open(&files, path).ok());
-  ASSERT_EQ(RemoveRecursively(files, testing::TempDir() + "/train_dir_" + std::to_string(getpid())),
-            absl::OkStatus());
 }
 
 TEST(TrainDir, SweepsLeftoversOnly) {

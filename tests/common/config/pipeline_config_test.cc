@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -171,15 +171,14 @@ TEST(PipelineConfigTest, MissingFileIsNotFoundAndNamed) {
 }
 
 TEST(PipelineConfigTest, AFileThatCannotBeReadNamesTheReason) {
-  const std::string link = testing::TempDir() + "/loop.config";
-  std::filesystem::remove(link);
+  const TestFolder folder;
+  const std::string link = folder.path() + "/loop.config";
   std::filesystem::create_symlink(link, link);
   const absl::Status loop = LoadPipelineConfig(link).status();
   EXPECT_TRUE(absl::IsInvalidArgument(loop)) << loop;
   EXPECT_EQ(loop.message(),
             "pipeline config " + link + " cannot be read: Too many levels of symbolic links");
-  std::filesystem::remove(link);
-  EXPECT_THAT(std::string(LoadPipelineConfig(testing::TempDir()).status().message()),
+  EXPECT_THAT(std::string(LoadPipelineConfig(folder.path()).status().message()),
               HasSubstr("cannot be read: Is a directory"));
   // Address 0 is not mapped, so Linux answers a read at the beginning of this file with EIO, as for
   // a broken disk.
@@ -191,11 +190,10 @@ TEST(PipelineConfigTest, AFileThatCannotBeReadNamesTheReason) {
 
 TEST(PipelineConfigTest, AFileThatMayNotBeReadSaysSo) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
-  const std::string path = testing::TempDir() + "/private.config";
-  std::ofstream(path) << "model {}";
+  const TestFolder folder;
+  const std::string path = folder.Write("private.config", "model {}");
   std::filesystem::permissions(path, std::filesystem::perms::none);
   const absl::Status status = LoadPipelineConfig(path).status();
-  std::filesystem::remove(path);
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   EXPECT_EQ(status.message(), "pipeline config " + path + " cannot be read: Permission denied");
 }

@@ -1,7 +1,5 @@
 #include "common/config/validate_config.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,6 +15,7 @@
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -417,13 +416,12 @@ TEST(ValidateConfigTest, ExplainsPlaceholdersAndRemotePaths) {
 }
 
 TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
-  const std::string dir = absl::StrCat(testing::TempDir(), "/validate_config_inputs_", getpid());
-  std::filesystem::create_directories(dir);
-  std::ofstream(absl::StrCat(dir, "/images")) << "x";
+  const TestFolder folder;
+  folder.Write("images", "x");
   auto config = Good(
       "train_input_reader { idx_input_reader { images_path: 'images' labels_path: 'labels' } }");
   ConfigContext context;
-  context.data_dir = dir;
+  context.data_dir = folder.path();
   EXPECT_TRUE(ValidatePipelineConfig(config, context).ToStatus("").ok())
       << "inputs are only checked on request";
   context.check_train_input = true;
@@ -431,14 +429,13 @@ TEST(ValidateConfigTest, OnlyMissingInputsAreNotFound) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("train_input_reader.idx_input_reader.labels_path"),
-                    HasSubstr(dir + "/labels"), HasSubstr("does not exist"),
+                    HasSubstr(folder.path() + "/labels"), HasSubstr("does not exist"),
                     Not(HasSubstr("images_path"))));
   config.mutable_train_config()->set_batch_size(0);
   EXPECT_EQ(ValidatePipelineConfig(config, context).ToStatus("").code(),
             absl::StatusCode::kInvalidArgument);
   config = Good("train_input_reader { image_folder_input_reader { path: 'images' } }");
   EXPECT_THAT(Problems(config, context), HasSubstr("expected a folder, got"));
-  std::filesystem::remove_all(dir);
 }
 
 TEST(ValidateConfigTest, LimitsTrainingByStepsOrEpochs) {

@@ -1,7 +1,5 @@
 #include "common/trace/event_writer.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/record_io.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -184,14 +183,14 @@ TEST_F(FailingEventWriterTest, CreateReportsAFailure) {
 // The Python reader shares no code with ours.
 TEST(EventWriter, PythonReadsTheSameEvents) {
   if (std::system("python3 -c pass 2>/dev/null") != 0) GTEST_SKIP() << "python3 is not installed";
-  const std::string folder = testing::TempDir() + "/events_" + std::to_string(getpid());
+  const TestFolder folder;
   PosixFileSystem files;
-  auto writer = EventWriter::Create(&files, folder, At(1700000000));
+  auto writer = EventWriter::Create(&files, folder.path(), At(1700000000));
   ASSERT_TRUE(writer.ok()) << writer.status();
   (*writer)->AddScalars(7, {{"Loss/total_loss", 2.5}});
   (*writer)->AddScalars(-1, {{"accuracy", 0.5}});
   ASSERT_EQ((*writer)->Close(), absl::OkStatus());
-  const std::string out = folder + "/out.txt";
+  const std::string out = folder.path() + "/out.txt";
   ASSERT_EQ(std::system(absl::StrCat("python3 ", PUSHPULL_SOURCE_DIR,
                                      "/tests/common/read_formats.py events ", (*writer)->path(),
                                      " > ", out)
@@ -201,7 +200,6 @@ TEST(EventWriter, PythonReadsTheSameEvents) {
             "1700000000.0 0 version brain.Event:2\n"
             "1700000000.0 7 Loss/total_loss 2.5\n"
             "1700000000.0 -1 accuracy 0.5\n");
-  ASSERT_EQ(RemoveRecursively(files, folder), absl::OkStatus());
 }
 
 }  // namespace

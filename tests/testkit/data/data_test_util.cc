@@ -7,36 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 namespace pushpull {
-
-namespace fs = std::filesystem;
-
-TempFolder::TempFolder() {
-  std::string name = (fs::temp_directory_path() / "pushpull_data_test_XXXXXX").string();
-  CHECK(mkdtemp(name.data()) != nullptr) << name;
-  path_ = name;
-}
-
-TempFolder::~TempFolder() { fs::remove_all(path_); }
-
-std::string TempFolder::Write(absl::string_view name, absl::string_view bytes) const {
-  const std::string path = absl::StrCat(path_, "/", name);
-  fs::create_directories(fs::path(path).parent_path());
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  CHECK(file.good()) << path;
-  return path;
-}
-
-void TempFolder::MakeFolder(absl::string_view name) const {
-  fs::create_directories(absl::StrCat(path_, "/", name));
-}
 
 std::string Gzip(absl::string_view bytes) {
   z_stream stream{};

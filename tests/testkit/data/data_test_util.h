@@ -1,4 +1,4 @@
-// Files and encoded images for the tests of worker/data.
+// Contents of files and encoded images for the tests of worker/data.
 #ifndef PUSHPULL_TESTS_TESTKIT_DATA_DATA_TEST_UTIL_H_
 #define PUSHPULL_TESTS_TESTKIT_DATA_DATA_TEST_UTIL_H_
 
@@ -11,23 +11,6 @@
 #include "worker/data/image_source.h"
 
 namespace pushpull {
-
-// A temporary folder for the running test. The destructor removes it with its contents.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  // Writes path()/name and creates missing parent folders. Returns the full path.
-  std::string Write(absl::string_view name, absl::string_view bytes) const;
-  void MakeFolder(absl::string_view name) const;
-
- private:
-  std::string path_;
-};
 
 // A file that everybody can open and whose first byte cannot be read: EIO, since nothing is mapped
 // at address 0.

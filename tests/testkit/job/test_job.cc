@@ -1,7 +1,5 @@
 #include "tests/testkit/job/test_job.h"
 
-#include <stdlib.h>
-
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -25,17 +23,6 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 std::string AddressOf(int task) { return absl::StrCat("task ", task); }
 
 }  // namespace
-
-TestFolder::TestFolder() {
-  std::string path = ::testing::TempDir() + "/job-XXXXXX";
-  CHECK(mkdtemp(path.data()) != nullptr) << path;
-  path_ = path;
-}
-
-TestFolder::~TestFolder() {
-  PosixFileSystem files;
-  RemoveRecursively(files, path_).IgnoreError();
-}
 
 config::TrainEvalPipelineConfig MakeTinyConfig(const std::string& train_config,
                                                const std::string& pipeline_config) {

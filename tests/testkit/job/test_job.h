@@ -20,22 +20,10 @@
 #include "tests/testkit/job/contribution_audit.h"
 #include "tests/testkit/job/relay_handler.h"
 #include "tests/testkit/job/toy_gradient_source.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/client/clone_trainer.h"
 
 namespace pushpull {
-
-// A temporary folder, which the destructor removes with everything in it.
-class TestFolder {
- public:
-  TestFolder();
-  ~TestFolder();
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct TestServerOptions {
   // Protobuf text, merged over the defaults: momentum, 20 steps, batch 31.

@@ -1,9 +1,6 @@
 #include "tests/testkit/store/state_dir_test_util.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,20 +23,9 @@ float Value(uint64_t version, size_t vector) { return static_cast<float>(version
 
 }  // namespace
 
-TestStateDir::TestStateDir() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "state_test_XXXXXX").string();
-  CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
-  path_ = pattern;
-}
-
-TestStateDir::~TestStateDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 VariableStoreOptions TestStateDir::options() const {
   VariableStoreOptions options;
-  options.state_dir = path_;
+  options.state_dir = path();
   options.name = "state";
   options.owner.run_id = "0123456789abcdef";
   options.max_metadata_bytes = 1000;

@@ -5,24 +5,19 @@
 #include <string>
 
 #include "ps_server/store/variable_store.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 
-// A folder that is created on construction and removed on destruction.
 class TestStateDir {
  public:
-  TestStateDir();
-  ~TestStateDir();
-  TestStateDir(const TestStateDir&) = delete;
-  TestStateDir& operator=(const TestStateDir&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string file() const { return path_ + "/state"; }
+  const std::string& path() const { return folder_.path(); }
+  std::string file() const { return path() + "/state"; }
   // Returns the options of a store whose state file is file().
   VariableStoreOptions options() const;
 
  private:
-  std::string path_;
+  const TestFolder folder_;
 };
 
 // Fills a version with known contents and adopts the store's file. Every element of vector k

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -33,7 +34,7 @@ class ClassNamesTest : public testing::Test {
     return names.value_or(std::vector<std::string>());
   }
 
-  const TempFolder folder_;
+  const TestFolder folder_;
   PosixFileSystem files_;
   config::TrainEvalPipelineConfig config_;
   config::InputReader* reader_;

@@ -9,6 +9,7 @@
 
 #include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/ordinary_user.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 
 TEST(FileGlobTest, AFolderThatCannotBeReadIsAnErrorAndNotLeftOut) {
   namespace fs = std::filesystem;
-  const TempFolder folder;
+  const TestFolder folder;
   fs::permissions(folder.path(), fs::perms{0755});
   const std::string good = folder.Write("part-1/a.record", "");
   fs::permissions(folder.path() + "/part-1", fs::perms{0755});
@@ -41,7 +42,7 @@ TEST(FileGlobTest, AFolderThatCannotBeReadIsAnErrorAndNotLeftOut) {
 }
 
 TEST(FileGlobTest, APathThatCannotBeLookedAtIsNotAbsent) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string file = folder.Write("a", "");
   EXPECT_EQ(*KindOfPath(file), PathKind::kFile);
   EXPECT_EQ(*KindOfPath(folder.path()), PathKind::kFolder);

@@ -9,6 +9,7 @@
 
 #include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -29,7 +30,7 @@ class IdxSourceTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), message);
   }
 
-  TempFolder folder_;
+  TestFolder folder_;
   std::string images_path_;
   std::string labels_path_;
 };

@@ -15,6 +15,7 @@
 #include "common/base/passing_error.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 #include "tests/testkit/warning_sink.h"
 #include "tests/worker/data/varied_source.h"
 #include "worker/data/preprocessor.h"
@@ -60,7 +61,7 @@ struct InMemory {
 };
 
 TEST(ImageCache, ReturnsTheExamplesOfTheSource) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path() + "/new/folder", 0};
   for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{17}, kNumExamples}) {
@@ -154,7 +155,7 @@ TEST(ImageCache, RebuildsADamagedFileAtTheStart) {
 }
 
 TEST(ImageCache, LaterDamageNamesFileAndImage) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
   const VariedSource source(kNumExamples);
@@ -253,7 +254,7 @@ TEST(ImageCache, RebuildsWhenTheDataHaveChanged) {
 }
 
 TEST(ImageCache, OnlyOneOfTwoProcessesBuilds) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
   absl::Notification building;
@@ -281,7 +282,7 @@ TEST(ImageCache, OnlyOneOfTwoProcessesBuilds) {
 }
 
 TEST(ImageCache, AReaderKeepsItsFileWhenTheCacheIsReplaced) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const ImageCacheOptions options{folder.path(), 0};
   const VariedSource source(kNumExamples);
@@ -333,7 +334,7 @@ TEST(ImageCache, ReportsADiskThatFillsUpWhileBuilding) {
 }
 
 TEST(ImageCache, ReportsFoldersThatCannotBeWritten) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const VariedSource source(3);
   const std::string file = folder.Write("file", "x");

@@ -8,6 +8,7 @@
 
 #include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(ImageFolderSourceTest, NumbersClassesByValueAndFilesByName) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string png = EncodePng(MakeImage(4, 5, 3));
   folder.Write("10/a.png", png);
   folder.Write("2/b.PNG", png);
@@ -46,7 +47,7 @@ TEST(ImageFolderSourceTest, NumbersClassesByValueAndFilesByName) {
 }
 
 TEST(ImageFolderSourceTest, SortsNamesBytewiseUnlessAllAreNumbers) {
-  const TempFolder folder;
+  const TestFolder folder;
   for (const char* name : {"10/a.pgm", "9/a.pgm", "cat/a.pgm"}) {
     folder.Write(name, EncodePgm(MakeImage(2, 2, 1)));
   }
@@ -57,7 +58,7 @@ TEST(ImageFolderSourceTest, SortsNamesBytewiseUnlessAllAreNumbers) {
 }
 
 TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWithAnyNumberOfThreads) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string png = EncodePng(MakeImage(8, 8, 3));
   for (int i = 0; i < 200; ++i) folder.Write(absl::StrCat("0/", 1000 + i, ".png"), png);
   folder.Write("0/1007.png", png.substr(0, png.size() / 2));
@@ -84,7 +85,7 @@ TEST(ImageFolderSourceTest, CheckNamesEveryCorruptImageWithAnyNumberOfThreads) {
 }
 
 TEST(ImageFolderSourceTest, CountsManyCorruptImages) {
-  const TempFolder folder;
+  const TestFolder folder;
   for (int i = 0; i < 30; ++i) folder.Write(absl::StrCat("0/", 10 + i, ".png"), "x");
   auto source = ImageFolderSource::Open(folder.path(), 1);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -95,7 +96,7 @@ TEST(ImageFolderSourceTest, CountsManyCorruptImages) {
 }
 
 TEST(ImageFolderSourceTest, ACheckEndsEarlyWhenItIsStopped) {
-  const TempFolder folder;
+  const TestFolder folder;
   for (int i = 0; i < 30; ++i) folder.Write(absl::StrCat("0/", 10 + i, ".png"), "x");
   auto source = ImageFolderSource::Open(folder.path(), 1);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -107,7 +108,7 @@ TEST(ImageFolderSourceTest, ACheckEndsEarlyWhenItIsStopped) {
 }
 
 TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {
-  TempFolder folder;
+  TestFolder folder;
   folder.Write("0/a.png", EncodePng(MakeImage(2, 2, 1)));
   auto source = ImageFolderSource::Open(folder.path(), 1);
   ASSERT_TRUE(source.ok());
@@ -119,7 +120,7 @@ TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {
 }
 
 TEST(ImageFolderSourceTest, AReadErrorMayPass) {
-  const TempFolder folder;
+  const TestFolder folder;
   folder.Write("0/a.png", EncodePng(MakeImage(2, 2, 1)));
   std::filesystem::create_symlink(kFileWithIoError, folder.path() + "/0/b.png");
   auto source = ImageFolderSource::Open(folder.path(), 1);
@@ -134,7 +135,7 @@ TEST(ImageFolderSourceTest, AReadErrorMayPass) {
 }
 
 TEST(ImageFolderSourceTest, RefusesBadFolders) {
-  const TempFolder folder;
+  const TestFolder folder;
   const auto open_error = [&](const std::string& name, int num_classes) {
     return ImageFolderSource::Open(absl::StrCat(folder.path(), "/", name), num_classes).status();
   };

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -31,7 +32,7 @@ class ImagePathsTest : public testing::Test {
     return ExpandImagePaths(paths);
   }
 
-  TempFolder folder_;
+  TestFolder folder_;
 };
 
 TEST_F(ImagePathsTest, AFolderMeansItsImagesSortedByName) {

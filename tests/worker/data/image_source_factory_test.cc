@@ -7,6 +7,7 @@
 
 #include "common/base/record_io.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/example_codec.h"
 
 namespace pushpull {
@@ -23,7 +24,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> Open(const std::string& text,
 }
 
 TEST(ImageSourceFactoryTest, OpensEachReader) {
-  const TempFolder folder;
+  const TestFolder folder;
   folder.Write("i", IdxImages(3, 2, 2));
   folder.Write("l", IdxLabels(3, 3));
   folder.Write("set/a/1.png", EncodePng(MakeImage(2, 2, 1)));
@@ -39,7 +40,7 @@ TEST(ImageSourceFactoryTest, OpensEachReader) {
 }
 
 TEST(ImageSourceFactoryTest, DigitsMustBeGrey) {
-  const TempFolder folder;
+  const TestFolder folder;
   folder.Write("grey", IdxImages(2, 2, 2));
   folder.Write("color", Idx(0x804, {2, 2, 2, 3}, std::string(24, 'x')));
   folder.Write("l", IdxLabels(2, 2));
@@ -58,7 +59,7 @@ TEST(ImageSourceFactoryTest, DigitsMustBeGrey) {
 }
 
 TEST(ImageSourceFactoryTest, ReadsOneOfNExamples) {
-  const TempFolder folder;
+  const TestFolder folder;
   folder.Write("i", IdxImages(5, 2, 2));
   folder.Write("l", IdxLabels(5, 5));
   for (const int n : {1, 2}) {
@@ -86,7 +87,7 @@ TEST(ImageSourceFactoryTest, ErrorsNameTheReader) {
 }
 
 TEST(ImageSourceFactoryTest, OpensReadersWithBoxes) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string png = EncodePng(MakeImage(4, 4, 3));
   AnnotatedImage image{"a.png", "a", 4, 4, std::nullopt, "", {}};
   image.objects.push_back(

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -102,7 +103,7 @@ TEST(LabelMapTest, ErrorsNameTheItemOrTheLine) {
 
 TEST(LabelMapTest, LoadNamesThePath) {
   PosixFileSystem files;
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string path = folder.Write("a.pbtxt", "item { id: 0 name: 'x' }");
   EXPECT_THAT(std::string(LabelMap::Load(files, path).status().message()), HasSubstr(path));
   EXPECT_EQ(LabelMap::Load(files, path + "x").status().code(), absl::StatusCode::kNotFound);

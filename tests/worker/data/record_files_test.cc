@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -30,7 +31,7 @@ class RecordFilesTest : public testing::Test {
   }
   absl::Status Error(const std::vector<std::string>& names) const { return Expand(names).status(); }
 
-  TempFolder folder_;
+  TestFolder folder_;
 };
 
 TEST_F(RecordFilesTest, ExpandsFilesGlobsAndShards) {

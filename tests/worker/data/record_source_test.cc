@@ -6,6 +6,7 @@
 
 #include "common/base/record_io.h"
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/example_codec.h"
 
 namespace pushpull {
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> Open(const std::string& path, int 
 }
 
 TEST(RecordSourceTest, OpeningEndsWhenItIsStopped) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   RecordSourceOptions options;
   options.input_paths = {folder.Write("a", Records(0, 100))};
@@ -55,7 +56,7 @@ TEST(RecordSourceTest, OpeningEndsWhenItIsStopped) {
 }
 
 TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
-  const TempFolder folder;
+  const TestFolder folder;
   folder.Write("a-00000-of-00003", Records(0, 3));
   folder.Write("a-00001-of-00003", "");
   folder.Write("a-00002-of-00003", Records(3, 5));
@@ -78,7 +79,7 @@ TEST(RecordSourceTest, ReadsRecordsOfAllShardsInOrder) {
 }
 
 TEST(RecordSourceTest, OpenDetectsEveryTruncation) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string whole = Records(0, 2);
   const size_t first = Records(0, 1).size();
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -100,7 +101,7 @@ TEST(RecordSourceTest, OpenDetectsEveryTruncation) {
 }
 
 TEST(RecordSourceTest, DetectsEveryFlippedByte) {
-  const TempFolder folder;
+  const TestFolder folder;
   std::string bytes = Records(0, 2);
   const size_t first = Records(0, 1).size();
   ThreadPool pool(1);
@@ -125,7 +126,7 @@ TEST(RecordSourceTest, DetectsEveryFlippedByte) {
 }
 
 TEST(RecordSourceTest, CheckNamesBadRecordsWithAnyNumberOfThreads) {
-  const TempFolder folder;
+  const TestFolder folder;
   std::string bytes = Records(0, 3);
   const std::string jpeg = EncodeJpeg(MakeImage(20, 20, 3));
   AppendRecord(Record(3, jpeg.substr(0, jpeg.size() / 2)), &bytes);
@@ -150,7 +151,7 @@ TEST(RecordSourceTest, CheckNamesBadRecordsWithAnyNumberOfThreads) {
 }
 
 TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string path = folder.Write("a.record", Records(0, 3));
   const auto source = Open(path, 2);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -167,7 +168,7 @@ TEST(RecordSourceTest, LeavesUnusableBoxesOutAndReportsTheirPlace) {
 }
 
 TEST(RecordSourceTest, CheckRefusesRecordsWithoutBoxesForADetector) {
-  const TempFolder folder;
+  const TestFolder folder;
   std::string bytes;
   AnnotatedImage image{"a.png", "a", 2, 2, std::nullopt, "", {}};
   AppendRecord(*EncodeExample(image, EncodePng(MakeImage(2, 2, 3))), &bytes);
@@ -186,7 +187,7 @@ TEST(RecordSourceTest, CheckRefusesRecordsWithoutBoxesForADetector) {
 
 // The records have the classes c0, c1 and c2.
 TEST(RecordSourceTest, NamesTheClassesThatTheLabelMapDoesNotHave) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   RecordSourceOptions options;
   options.input_paths = {folder.Write("a.record", Records(0, 8))};
@@ -224,7 +225,7 @@ TEST(RecordSourceTest, NamesTheClassesThatTheLabelMapDoesNotHave) {
 
 // The evaluator does not check its data, it only reads them.
 TEST(RecordSourceTest, ReadingLogsEachClassThatTheLabelMapDoesNotHaveOnce) {
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   RecordSourceOptions options;
   options.input_paths = {folder.Write("a.record", Records(0, 8))};
@@ -243,7 +244,7 @@ TEST(RecordSourceTest, ReadingLogsEachClassThatTheLabelMapDoesNotHaveOnce) {
 }
 
 TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string gzip = folder.Write("a.gz", Gzip(Records(0, 2)));
   EXPECT_THAT(std::string(Open(gzip).status().message()),
               AllOf(HasSubstr(gzip), HasSubstr("this is a gzip file; decompress it first")));
@@ -255,7 +256,7 @@ TEST(RecordSourceTest, RefusesFilesThatAreNoRecordFiles) {
 }
 
 TEST(RecordSourceTest, ReportsAFileTruncatedAfterOpening) {
-  const TempFolder folder;
+  const TestFolder folder;
   const std::string bytes = Records(0, 2);
   const std::string path = folder.Write("a.record", bytes);
   const auto source = Open(path);

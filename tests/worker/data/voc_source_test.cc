@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/voc_annotations.h"
 
 namespace pushpull {
@@ -100,7 +101,7 @@ class VocSourceTest : public testing::Test {
     return std::string(Open(split, num_classes).status().message());
   }
 
-  TempFolder folder_;
+  TestFolder folder_;
   std::vector<std::string> names_ = {"dog", "cat"};
 };
 

@@ -1,7 +1,5 @@
 #include "worker/eval/detections_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -21,6 +18,7 @@
 #include "tests/testkit/damaged_records.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/example_codec.h"
 #include "worker/data/image_encoder.h"
 #include "worker/data/image_source_factory.h"
@@ -149,18 +147,16 @@ TEST_F(DetectionsFileTest, ARecordsAreaDecidesWhichSizeAnObjectHas) {
   const auto example = EncodeExample(image, png);
   ASSERT_TRUE(example.ok()) << example.status();
   AppendRecord(*example, &records);
-  PosixFileSystem disk;
-  const std::string path = JoinPath(testing::TempDir(), absl::StrCat("area_", getpid(), ".record"));
-  ASSERT_TRUE(WriteFileAtomically(disk, path, records).ok());
+  const TestFolder folder;
   auto writer = CocoResultsWriter::Create(&files_, kResultsPath);
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Add(0, {{{10, 10, 50, 50}, 0, 1.0f}}).ok());
   ASSERT_TRUE((*writer)->Finish().ok());
 
   config::TrainEvalPipelineConfig config = MakeFileConfig();
-  config.mutable_eval_input_reader(0)->mutable_tf_record_input_reader()->add_input_path(path);
+  config.mutable_eval_input_reader(0)->mutable_tf_record_input_reader()->add_input_path(
+      folder.Write("area.record", records));
   const auto report = MeasureDetectionsFile(config, "", kResultsPath, &files_, stop_);
-  EXPECT_TRUE(disk.RemoveFile(path).ok());
   ASSERT_TRUE(report.ok()) << report.status();
   std::map<std::string, double> values;
   for (const ScalarSummary& scalar : report->scalars) values[scalar.tag] = scalar.value;

@@ -1,7 +1,5 @@
 #include "worker/eval/evaluation_run.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
@@ -11,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/base/file_system.h"
 #include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "tests/testkit/test_folder.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {
@@ -31,11 +29,9 @@ struct Seen {
 
 class EvaluationRunTest : public ::testing::Test {
  protected:
-  void TearDown() override { ASSERT_EQ(RemoveRecursively(files_, folder_), absl::OkStatus()); }
-
   Seen Evaluate(const config::TrainEvalPipelineConfig& config) {
     Seen seen;
-    auto run = EvaluationRun::Create(config, folder_, {}, stop_);
+    auto run = EvaluationRun::Create(config, folder_.path(), {}, stop_);
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return seen;
     const std::vector<float> weights = TinyWeights((*run)->layout(), 1);
@@ -60,10 +56,7 @@ class EvaluationRunTest : public ::testing::Test {
     const std::string image = absl::StrCat("P5 32 32 255\n", std::string(32 * 32, 'x'));
     for (const char* name : {"ant", "bee", "cow"}) {
       for (int i = 0; i < 4; ++i) {
-        const std::string folder = absl::StrCat(folder_, "/photos/", name);
-        EXPECT_EQ(MakeDirectories(files_, folder), absl::OkStatus());
-        EXPECT_EQ(WriteFileAtomically(files_, absl::StrCat(folder, "/", i, ".pgm"), image),
-                  absl::OkStatus());
+        folder_.Write(absl::StrCat("photos/", name, "/", i, ".pgm"), image);
       }
     }
     config::TrainEvalPipelineConfig config = TinyConfig();
@@ -73,8 +66,7 @@ class EvaluationRunTest : public ::testing::Test {
     return config;
   }
 
-  PosixFileSystem files_;
-  const std::string folder_ = absl::StrCat(testing::TempDir(), "/evaluation_run_", getpid());
+  const TestFolder folder_;
   std::atomic<bool> stop_ = false;
   const WarningSink sink_;
 };
@@ -108,20 +100,18 @@ TEST_F(EvaluationRunTest, ABatchIsNotLargerThanTheEvaluation) {
 TEST_F(EvaluationRunTest, RefusesOtherClassFoldersThanThoseOfTraining) {
   config::TrainEvalPipelineConfig config = FolderConfig();
   for (const char* name : {"ant", "bee", "dog"}) {
-    EXPECT_EQ(MakeDirectories(files_, absl::StrCat(folder_, "/train/", name)), absl::OkStatus());
+    folder_.MakeFolder(absl::StrCat("train/", name));
   }
   config.mutable_train_input_reader()->mutable_image_folder_input_reader()->set_path("train");
-  const absl::Status status = EvaluationRun::Create(config, folder_, {}, stop_).status();
+  const absl::Status status = EvaluationRun::Create(config, folder_.path(), {}, stop_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("class 2 is \"dog\""));
 }
 
 TEST_F(EvaluationRunTest, NamesDamagedImagesOnceAndUsesThem) {
   const config::TrainEvalPipelineConfig config = FolderConfig();
-  ASSERT_EQ(WriteFileAtomically(files_, folder_ + "/photos/bee/0.pgm",
-                                EndJpegEarly(EncodeJpeg(MakeImage(32, 32, 3)))),
-            absl::OkStatus());
-  const auto run = EvaluationRun::Create(config, folder_, {}, stop_);
+  folder_.Write("photos/bee/0.pgm", EndJpegEarly(EncodeJpeg(MakeImage(32, 32, 3))));
+  const auto run = EvaluationRun::Create(config, folder_.path(), {}, stop_);
   ASSERT_TRUE(run.ok()) << run.status();
   const std::vector<float> weights = TinyWeights((*run)->layout(), 1);
   for (int i = 0; i < 2; ++i) {

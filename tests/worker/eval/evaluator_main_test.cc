@@ -2,7 +2,6 @@
 // error.
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -22,6 +21,7 @@
 #include "common/config/pipeline_config.h"
 #include "common/model/model_layout.h"
 #include "tests/testkit/ssd_test_config.h"
+#include "tests/testkit/test_folder.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {
@@ -32,16 +32,13 @@ using ::testing::Not;
 
 class EvaluatorMainTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(testing::TempDir(), "/evaluator_main_", getpid());
-    ASSERT_EQ(RemoveRecursively(files_, folder_), absl::OkStatus());
-    ASSERT_EQ(MakeDirectories(files_, folder_ + "/train"), absl::OkStatus());
-    Write(folder_ + "/tiny.config", TinyConfig().DebugString());
+  EvaluatorMainTest() {
+    test_folder_.MakeFolder("train");
+    Write("tiny.config", TinyConfig().DebugString());
   }
-  void TearDown() override { ASSERT_EQ(RemoveRecursively(files_, folder_), absl::OkStatus()); }
 
-  void Write(const std::string& path, const std::string& contents) {
-    ASSERT_EQ(WriteFileAtomically(files_, path, contents), absl::OkStatus());
+  void Write(const std::string& name, const std::string& contents) {
+    test_folder_.Write(name, contents);
   }
   std::string Command(const std::string& arguments) const {
     return absl::StrCat("exec ", PUSHPULL_BINARY_DIR, "/bin/evaluator ", arguments, " >", folder_,
@@ -59,7 +56,8 @@ class EvaluatorMainTest : public ::testing::Test {
   }
 
   PosixFileSystem files_;
-  std::string folder_;
+  const TestFolder test_folder_;
+  const std::string& folder_ = test_folder_.path();
   std::string stdout_;
   std::string stderr_;
 };
@@ -114,14 +112,14 @@ TEST_F(EvaluatorMainTest, MeasuresDetectionsOfAFile) {
       )pb",
       &rest));
   config.MergeFrom(rest);
-  Write(folder_ + "/tiny.config", config.DebugString());
+  Write("tiny.config", config.DebugString());
   const std::string flags = absl::StrCat(ConfigFlag(), "--detections=", folder_, "/found.json");
   EXPECT_EQ(RunProgram(flags), 66);
   EXPECT_THAT(stderr_, HasSubstr("found.json"));
-  Write(folder_ + "/found.json", "[{}]");
+  Write("found.json", "[{}]");
   EXPECT_EQ(RunProgram(flags), 65);
   EXPECT_THAT(stderr_, HasSubstr("found.json, result 0: image_id is nothing"));
-  Write(folder_ + "/found.json", "[]");
+  Write("found.json", "[]");
   EXPECT_EQ(RunProgram(flags), 0) << stderr_;
   const nlohmann::json result = nlohmann::json::parse(stdout_);
   EXPECT_EQ(result["examples"], 4);
@@ -141,7 +139,7 @@ TEST_F(EvaluatorMainTest, ExitsWith66OnMissingInput) {
 }
 
 TEST_F(EvaluatorMainTest, ExitsWith65OnABadConfig) {
-  Write(folder_ + "/tiny.config", "model { classifyer { } }");
+  Write("tiny.config", "model { classifyer { } }");
   EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag()), 65);
   EXPECT_THAT(stderr_, HasSubstr("classifyer"));
 }
@@ -149,7 +147,7 @@ TEST_F(EvaluatorMainTest, ExitsWith65OnABadConfig) {
 TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   const VariableLayout layout = BuildVariableLayout(TinyConfig());
   // The server writes the config into the train_dir.
-  Write(folder_ + "/train/pipeline.config", TinyConfig().DebugString());
+  Write("train/pipeline.config", TinyConfig().DebugString());
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 100, 1, 0, false}),
             absl::OkStatus());
   ASSERT_EQ(PublishTiny(files_, folder_ + "/train", layout, {1, 200, 2, 0, true}),

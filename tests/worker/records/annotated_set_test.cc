@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/data/data_test_util.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/record_source.h"
 #include "worker/data/voc_source.h"
@@ -34,7 +35,7 @@ class AnnotatedSetTest : public testing::Test {
   }
 
   PosixFileSystem files_;
-  TempFolder folder_;
+  TestFolder folder_;
 };
 
 TEST_F(AnnotatedSetTest, ReadsFormatNames) {
@@ -162,7 +163,7 @@ TEST(RecordsRealDataTest, BloodCellsRoundTripThroughRecords) {
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << "no BCCD files in " << path << " (PUSHPULL_DATA_DIR names the folder above)";
   }
-  const TempFolder folder;
+  const TestFolder folder;
   PosixFileSystem files;
   const auto set = OpenAnnotatedSet(&files, SetFormat::kVoc, path, "val", std::nullopt);
   ASSERT_TRUE(set.ok()) << set.status();

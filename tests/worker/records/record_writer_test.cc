@@ -11,6 +11,7 @@
 #include "common/base/passing_error.h"
 #include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/failing_reads.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/records/record_check.h"
 
 namespace pushpull {
@@ -84,7 +85,7 @@ class RecordWriterTest : public testing::Test {
   std::vector<std::string> Names() { return *files_.List(folder_.path()); }
 
   PosixFileSystem files_;
-  TempFolder folder_;
+  TestFolder folder_;
   RecordWriterOptions options_;
 };
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,6 +19,7 @@
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 #include "tests/testkit/test_peer_secret.h"
 
 namespace pushpull {
@@ -31,20 +31,14 @@ constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class PeerSecretFileTest : public testing::Test {
  protected:
-  PeerSecretFileTest() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = absl::StrCat(testing::TempDir(), "/", test->name(), "_", getpid());
-    unlink(path_.c_str());
-  }
-  ~PeerSecretFileTest() override { unlink(path_.c_str()); }
-
   void Write(const std::string& text, mode_t mode) {
     ASSERT_TRUE(WriteFileAtomically(files_, path_, text).ok());
     ASSERT_EQ(chmod(path_.c_str(), mode), 0);
   }
 
   PosixFileSystem files_;
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_.path() + "/secret";
 };
 
 TEST_F(PeerSecretFileTest, ASavedSecretIsReadAgainByItsOwnerOnly) {

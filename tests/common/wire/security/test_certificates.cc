@@ -7,20 +7,17 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
-#include "gtest/gtest.h"
 
 namespace pushpull {
 namespace {
@@ -87,17 +84,14 @@ std::string OutputOf(const std::string& command, int* exit_code) {
   return output;
 }
 
-TestCertificates::TestCertificates() : folder_(testing::TempDir() + "pushpull-certs-XXXXXX") {
-  PCHECK(mkdtemp(folder_.data()) != nullptr);
+TestCertificates::TestCertificates() {
   MakeCerts("--ps=127.0.0.1 --workers=1 --clones=2 --evaluators --admin");
 }
-
-TestCertificates::~TestCertificates() { std::filesystem::remove_all(folder_); }
 
 std::string TestCertificates::MakeCerts(const std::string& arguments) const {
   int code = 0;
   const std::string output =
-      OutputOf(absl::StrCat(PUSHPULL_SOURCE_DIR, "/scripts/make_certs.sh --out=", folder_,
+      OutputOf(absl::StrCat(PUSHPULL_SOURCE_DIR, "/scripts/make_certs.sh --out=", folder(),
                             " --job=test ", arguments),
                &code);
   CHECK_EQ(0, code) << output;
@@ -105,8 +99,8 @@ std::string TestCertificates::MakeCerts(const std::string& arguments) const {
 }
 
 TlsFiles TestCertificates::Of(const std::string& name) const {
-  return {absl::StrCat(folder_, "/ca.pem"), absl::StrCat(folder_, "/", name, ".pem"),
-          absl::StrCat(folder_, "/", name, ".key")};
+  return {absl::StrCat(folder(), "/ca.pem"), absl::StrCat(folder(), "/", name, ".pem"),
+          absl::StrCat(folder(), "/", name, ".key")};
 }
 
 TlsFiles TestCertificates::Issue(const std::string& name, const CertificateSpec& spec) const {
@@ -122,10 +116,10 @@ TlsFiles TestCertificates::Issue(const std::string& name, const CertificateSpec&
     X509_set_issuer_name(x509.get(), X509_get_subject_name(x509.get()));
   } else {
     // The other authority has the same name as the job's, but another key.
-    const std::string ca = Read(absl::StrCat(folder_, "/authority/ca.pem"));
+    const std::string ca = Read(absl::StrCat(folder(), "/authority/ca.pem"));
     const X509Ptr authority(PEM_read_bio_X509(BioOf(ca).get(), nullptr, nullptr, nullptr));
     X509_set_issuer_name(x509.get(), X509_get_subject_name(authority.get()));
-    const std::string pem = Read(absl::StrCat(folder_, "/authority/ca.key"));
+    const std::string pem = Read(absl::StrCat(folder(), "/authority/ca.key"));
     signing_key.reset(spec.signer == CertificateSpec::Signer::kOther
                           ? EVP_EC_gen("P-256")
                           : PEM_read_bio_PrivateKey(BioOf(pem).get(), nullptr, nullptr, nullptr));

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 
 #include "common/wire/transport_security.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 
@@ -25,20 +26,16 @@ struct CertificateSpec {
 
 inline constexpr char kLocalNames[] = ",DNS:localhost,IP:127.0.0.1";
 
-// Works in a new folder, which the destructor removes. Any failure to make a certificate ends the
-// process.
+// Works in a folder of its own. Any failure to make a certificate ends the process.
 class TestCertificates {
  public:
   // Runs make_certs.sh for the job "test": ps-0, worker-0 (worker_ids 0 and 1), evaluator, admin.
   TestCertificates();
-  ~TestCertificates();
-  TestCertificates(const TestCertificates&) = delete;
-  TestCertificates& operator=(const TestCertificates&) = delete;
 
   // Runs make_certs.sh again with these arguments added. Returns its output.
   std::string MakeCerts(const std::string& arguments) const;
 
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
   // A certificate that make_certs.sh has made: "ps-0", "worker-0", "evaluator" or "admin".
   TlsFiles Of(const std::string& name) const;
   // Makes <folder>/<name>.pem and <folder>/<name>.key, and replaces existing files.
@@ -50,7 +47,7 @@ class TestCertificates {
   static void Write(const std::string& path, const std::string& text);
 
  private:
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 // Returns the output of a shell command, both standard output and standard error.

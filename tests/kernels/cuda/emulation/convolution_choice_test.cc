@@ -2,8 +2,6 @@
 // times that the test makes up.
 #include "kernels/cuda/vendor/convolution_choice.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -21,6 +19,7 @@
 #include "tests/kernels/cuda/device_fixture.h"
 #include "tests/kernels/cuda/vendor/test_libraries.h"
 #include "tests/testkit/kernels/convolution_case.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull::emulated_cuda {
 namespace {
@@ -173,8 +172,8 @@ TEST_F(ConvolutionChoiceTest, TheWorkspaceIsEnoughForOurKernelsToo) {
 }
 
 TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
-  const std::string folder = testing::TempDir() + "/choices_" + std::to_string(getpid());
-  const std::string path = folder + "/new/gpu_choices";
+  const TestFolder folder;
+  const std::string path = folder.path() + "/new/gpu_choices";
   UseFile(path);
   EXPECT_EQ(ProductsUsed(), 3);
   EXPECT_GT(measured_, 0);
@@ -194,7 +193,6 @@ TEST_F(ConvolutionChoiceTest, KeepsChoicesInTheFile) {
   UseFile(path);
   EXPECT_EQ(ProductsUsed(), 0);
   EXPECT_EQ(measured_, 0);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ConvolutionChoiceTest, UsesOurKernelsIfThereIsNoMemoryToTry) {
@@ -224,9 +222,8 @@ TEST_F(ConvolutionChoiceTest, TrialsTakeTheirMemoryFromTheDevice) {
 }
 
 TEST_F(ConvolutionChoiceTest, WithoutMemoryToTryItComputesAsAnotherCloneHasChosen) {
-  const std::string folder = testing::TempDir() + "/choices_of_another_" + std::to_string(getpid());
-  std::filesystem::remove_all(folder);
-  const std::string path = folder + "/gpu_choices";
+  const TestFolder folder;
+  const std::string path = folder.path() + "/gpu_choices";
   UseFile(path);
   std::unique_ptr<ChoiceFile> opened_before = std::move(context_.file);
   UseFile(path);
@@ -246,12 +243,12 @@ TEST(LimitedTrialsTest, TrialsKeepToTheMemoryLimitOfTheProcess) {
   DeviceSource source(&queue);
   const OperandMemory memory = {
       &source, [&](void* to, const void* from, int64_t bytes) { source.Read(to, from, bytes); }};
-  const std::string folder = testing::TempDir() + "/limited_trials_" + std::to_string(getpid());
+  const TestFolder folder;
   GpuOptions options;
   options.library = GpuLibrary::kAuto;
-  options.library_choices_file = folder + "/gpu_choices";
+  options.library_choices_file = folder.path() + "/gpu_choices";
   const auto kept = [&](int64_t limit) {
-    std::filesystem::remove_all(folder);
+    std::filesystem::remove(options.library_choices_file);
     options.memory_limit_bytes = limit;
     const auto device = OpenDevice(options).value();
     RunCase<Bfloat16>(cases[0], device->bfloat16_operators(), memory);

@@ -1,8 +1,5 @@
 #include "kernels/cuda/emulation/launch_list.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -10,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cuda/launch.cuh"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull::emulated_cuda {
 namespace {
@@ -25,7 +23,6 @@ class LaunchListTest : public testing::Test {
   ~LaunchListTest() override {
     emulation::EndLaunchList();
     cudaStreamDestroy(queue_.stream);
-    std::filesystem::remove(path_);
   }
 
   void LaunchCount() { Launch(&queue_, "Count", {{3, 2}, 64, 512}, CountKernel, &calls_); }
@@ -37,7 +34,8 @@ class LaunchListTest : public testing::Test {
     return lines;
   }
 
-  const std::string path_ = testing::TempDir() + "launch_list_" + std::to_string(getpid());
+  const TestFolder folder_;
+  const std::string path_ = folder_.path() + "/launches";
   Queue queue_;
   int calls_ = 0;
 };

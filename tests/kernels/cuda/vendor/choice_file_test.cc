@@ -1,7 +1,5 @@
 #include "kernels/cuda/vendor/choice_file.h"
 
-#include <unistd.h>
-
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -97,7 +96,8 @@ TEST(ChoiceFileTest, WarnsOnceIfThereIsNoFile) {
 }
 
 TEST(ChoiceFileTest, NoChoiceIsLostIfProcessesAddAtTheSameTime) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/choices_of_many_", getpid());
+  const TestFolder folder;
+  const std::string path = folder.path() + "/choices";
   PosixFileSystem files;
   constexpr int kWriters = 4, kKeys = 20;
   std::vector<std::thread> writers;
@@ -114,7 +114,6 @@ TEST(ChoiceFileTest, NoChoiceIsLostIfProcessesAddAtTheSameTime) {
       EXPECT_THAT(all.Find(absl::StrCat(w, " ", k)), Optional(std::string("own own")));
     }
   }
-  (void)files.RemoveFile(path);
 }
 
 }  // namespace
