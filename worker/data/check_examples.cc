@@ -1,41 +1,29 @@
 #include "worker/data/check_examples.h"
 
 #include <atomic>
-#include <iterator>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/passing_error.h"
-#include "worker/data/damaged_images.h"
+#include "worker/data/image_problems.h"
 
 namespace pushpull {
-namespace {
-
-// Adds a failure, and keeps the `count` failures with the lowest indices.
-void KeepFirst(size_t count, int64_t index, const absl::Status& status,
-               std::map<int64_t, absl::Status>* failures) {
-  failures->emplace(index, status);
-  if (failures->size() > count) failures->erase(std::prev(failures->end()));
-}
-
-}  // namespace
 
 absl::Status CheckExamples(const ImageSource& source, absl::string_view name, ThreadPool* pool,
                            StoppedFn stopped,
                            absl::FunctionRef<absl::Status(int64_t, Example*)> get) {
-  constexpr size_t kMaxNamed = 10;
   const int64_t size = source.size();
   std::vector<Example> scratch(pool->num_threads());
   absl::Mutex mutex;
-  int64_t num_bad = 0;
-  // Sorted by index, so that the message does not depend on the order of the threads.
-  std::map<int64_t, absl::Status> first_bad;
-  std::map<int64_t, absl::Status> first_lasting;  // at most one: a restart does not help
-  DamagedImages damaged;
+  ImageProblems damaged, bad;
+  // The failure that decides on the error is the first lasting one, for which a restart does not
+  // help, or the first one if all are passing: that of the lowest (passing, index).
+  std::pair<bool, int64_t> decisive_key(true, size);
+  absl::Status decisive;
   std::atomic<bool> has_boxes{false};
   pool->ParallelFor(size, [&](int64_t i, int thread) {
     if (stopped()) return;
@@ -49,13 +37,15 @@ absl::Status CheckExamples(const ImageSource& source, absl::string_view name, Th
       return;
     }
     absl::MutexLock lock(&mutex);
-    ++num_bad;
-    KeepFirst(kMaxNamed, i, status, &first_bad);
-    if (!IsPassing(status)) KeepFirst(1, i, status, &first_lasting);
+    bad.Add(i, status.message());
+    if (const std::pair key(IsPassing(status), i); key < decisive_key) {
+      decisive_key = key;
+      decisive = status;
+    }
   });
   if (stopped()) return absl::CancelledError(absl::StrCat("stopped while reading ", name));
-  damaged.Log(name, size);
-  if (num_bad == 0) {
+  damaged.LogDamage(name, size);
+  if (decisive.ok()) {
     if (source.place_of_boxes().empty() || has_boxes) return absl::OkStatus();
     const std::string left_out = source.first_box_left_out();
     return absl::InvalidArgumentError(absl::StrCat(
@@ -63,13 +53,7 @@ absl::Status CheckExamples(const ImageSource& source, absl::string_view name, Th
         left_out.empty() ? absl::StrCat("expected ", source.place_of_boxes())
                          : absl::StrCat("the first box that is left out: ", left_out)));
   }
-  std::string message = absl::StrCat(name, ": ", num_bad, " of ", size,
-                                     " images cannot be read; repair or remove them:");
-  for (const auto& [index, status] : first_bad) absl::StrAppend(&message, "\n  ", status.message());
-  const int64_t unnamed = num_bad - static_cast<int64_t>(first_bad.size());
-  if (unnamed > 0) absl::StrAppend(&message, "\n  and ", unnamed, " more");
-  const auto& decisive = first_lasting.empty() ? first_bad : first_lasting;
-  return Annotated(decisive.begin()->second, message);
+  return Annotated(decisive, bad.Describe(name, size, "cannot be read; repair or remove them"));
 }
 
 }  // namespace pushpull

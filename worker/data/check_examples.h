@@ -17,7 +17,7 @@ namespace pushpull {
 // all calls have returned. Each thread reuses one Example. The order of the threads does not
 // matter.
 //
-// Logs a warning that names the first damaged images that decode (DamagedImages).
+// Logs a warning that names the first damaged images that decode (ImageProblems).
 //
 // If calls fail, the message quotes the ten failures with the lowest indices, with the name of the
 // source: "<name>: 3 of 200 images cannot be read; ...". Its code is that of the failure with the

@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
 #include "worker/data/class_names.h"
-#include "worker/data/damaged_images.h"
+#include "worker/data/image_problems.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/sampling/sampler.h"
 
@@ -98,7 +98,7 @@ absl::Status EvaluationRun::ForEachBatch(
     absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use) {
   network_->StageVariables(variables, 0, static_cast<int64_t>(variables.size()));
   int64_t examples = 0;
-  DamagedImages damaged;
+  ImageProblems damaged;
   for (int64_t step = 0; examples < num_examples_; ++step) {
     if (stop.load()) return absl::CancelledError("stopped during an evaluation");
     PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
@@ -115,7 +115,9 @@ absl::Status EvaluationRun::ForEachBatch(
     examples += result.samples;
     if (progress) progress(examples, num_examples_);
   }
-  if (!std::exchange(damage_is_logged_, true)) damaged.Log(source_->describe(), num_examples_);
+  if (!std::exchange(damage_is_logged_, true)) {
+    damaged.LogDamage(source_->describe(), num_examples_);
+  }
   return absl::OkStatus();
 }
 

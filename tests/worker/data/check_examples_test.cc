@@ -11,7 +11,7 @@
 #include "common/base/passing_error.h"
 #include "tests/testkit/warning_sink.h"
 #include "tests/worker/data/varied_source.h"
-#include "worker/data/damaged_images.h"
+#include "worker/data/image_problems.h"
 #include "worker/data/sampled_source.h"
 
 namespace pushpull {
@@ -74,16 +74,16 @@ TEST(CheckExamplesTest, NamesTheFirstDamagedImagesThatDecode) {
   EXPECT_EQ(sink.warnings.size(), 0u);
 }
 
-TEST(DamagedImagesTest, NamesThoseOfTheLowestIndicesInAnyOrder) {
+TEST(ImageProblemsTest, NamesThoseOfTheLowestIndicesInAnyOrder) {
   for (const bool rising : {true, false}) {
-    DamagedImages damaged;
+    ImageProblems damaged;
     for (int i = 0; i < 11; ++i) {
       const int index = rising ? i : 10 - i;
       damaged.Add(index, absl::StrCat("image ", index));
       damaged.Add(index + 11, "");
     }
     const WarningSink sink;
-    damaged.Log("the name", 30);
+    damaged.LogDamage("the name", 30);
     std::string names;
     for (int i = 0; i < 10; ++i) absl::StrAppend(&names, "\n  image ", i);
     EXPECT_EQ(sink.Count(absl::StrCat("the name: 11 of 30 images are damaged and are used as they "
@@ -93,11 +93,11 @@ TEST(DamagedImagesTest, NamesThoseOfTheLowestIndicesInAnyOrder) {
   }
 }
 
-TEST(DamagedImagesTest, TenAreAllNamed) {
-  DamagedImages damaged;
+TEST(ImageProblemsTest, TenAreAllNamed) {
+  ImageProblems damaged;
   for (int i = 0; i < 10; ++i) damaged.Add(i, absl::StrCat("image ", i));
   const WarningSink sink;
-  damaged.Log("the name", 30);
+  damaged.LogDamage("the name", 30);
   EXPECT_EQ(sink.Count("\n  image 9"), 1);
   EXPECT_EQ(sink.Count(" more"), 0);
 }
