@@ -35,11 +35,13 @@ std::string Records(int begin, int end) {
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<RecordSource>> Open(const std::string& path, int num_classes = 3) {
+absl::StatusOr<std::unique_ptr<RecordSource>> Open(const std::string& path, int num_classes = 3,
+                                                   const std::vector<std::string>& names = {}) {
   PosixFileSystem files;
   RecordSourceOptions options;
   options.input_paths = {path};
   options.num_classes = num_classes;
+  if (!names.empty()) options.label_map = *LabelMap::FromNames(names, "the.pbtxt");
   return RecordSource::Open(files, std::move(options));
 }
 
@@ -188,15 +190,11 @@ TEST(RecordSourceTest, CheckRefusesRecordsWithoutBoxesForADetector) {
 // The records have the classes c0, c1 and c2.
 TEST(RecordSourceTest, NamesTheClassesThatTheLabelMapDoesNotHave) {
   const TestFolder folder;
-  PosixFileSystem files;
-  RecordSourceOptions options;
-  options.input_paths = {folder.Write("a.record", Records(0, 8))};
-  options.num_classes = 3;
+  const std::string path = folder.Write("a.record", Records(0, 8));
   ThreadPool pool(2);
   for (const bool only_one : {true, false}) {
-    options.label_map = only_one ? *LabelMap::FromNames({"c0", "c1", "C2"}, "the.pbtxt")
-                                 : *LabelMap::FromNames({"x", "y", "z"}, "the.pbtxt");
-    const auto source = RecordSource::Open(files, options);
+    const auto source =
+        only_one ? Open(path, 3, {"c0", "c1", "C2"}) : Open(path, 3, {"x", "y", "z"});
     ASSERT_TRUE(source.ok()) << source.status();
     testing::internal::CaptureStderr();
     const absl::Status status = (*source)->Check(&pool, NeverStopped);
@@ -226,12 +224,7 @@ TEST(RecordSourceTest, NamesTheClassesThatTheLabelMapDoesNotHave) {
 // The evaluator does not check its data, it only reads them.
 TEST(RecordSourceTest, ReadingLogsEachClassThatTheLabelMapDoesNotHaveOnce) {
   const TestFolder folder;
-  PosixFileSystem files;
-  RecordSourceOptions options;
-  options.input_paths = {folder.Write("a.record", Records(0, 8))};
-  options.num_classes = 3;
-  options.label_map = *LabelMap::FromNames({"c0", "c1", "C2"}, "the.pbtxt");
-  const auto source = RecordSource::Open(files, options);
+  const auto source = Open(folder.Write("a.record", Records(0, 8)), 3, {"c0", "c1", "C2"});
   ASSERT_TRUE(source.ok()) << source.status();
   testing::internal::CaptureStderr();
   Example example;
@@ -270,13 +263,9 @@ TEST(RecordSourceTest, ReportsAFileTruncatedAfterOpening) {
 }
 
 TEST(RecordSourceTest, RefusesALabelMapWithTooManyClasses) {
-  PosixFileSystem files;
-  RecordSourceOptions options;
-  options.label_map = *LabelMap::FromNames({"a", "b", "c"}, "names");
-  options.num_classes = 2;
-  EXPECT_THAT(std::string(RecordSource::Open(files, std::move(options)).status().message()),
-              AllOf(HasSubstr("names: the label map's ids go up to 3"), HasSubstr("num_classes: 2"),
-                    HasSubstr("model.ssd.num_classes")));
+  EXPECT_THAT(std::string(Open("none", 2, {"a", "b", "c"}).status().message()),
+              AllOf(HasSubstr("the.pbtxt: the label map's ids go up to 3"),
+                    HasSubstr("num_classes: 2"), HasSubstr("model.ssd.num_classes")));
 }
 
 }  // namespace
