@@ -9,7 +9,6 @@
 
 #include "common/cli/exit_codes.h"
 #include "ps_server/store/variable_store.h"
-#include "tests/testkit/optimizer_test_util.h"
 #include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
@@ -17,18 +16,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class StateCommandTest : public ::testing::Test {
+class StateCommandTest : public StateDirTest {
  protected:
   // Opens a store with version 7 of a run whose train_dir exists.
   std::unique_ptr<VariableStore> OpenStore(const std::string& name) {
-    VariableStoreOptions options = dir_.options();
-    options.name = name;
-    options.owner.train_dir = train_dir_.path();
-    options.owner.folder_identity = files_.FolderIdentity(train_dir_.path()).value();
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    FillVersion(store->get(), 7, 1, "");
-    return *std::move(store);
+    auto store = Open(OptionsOf(name, "run"));
+    FillVersion(store.get(), 7, 1, "");
+    return store;
   }
   absl::StatusOr<std::string> Run(const std::vector<std::string>& words,
                                   const std::string& output = "text") {
@@ -36,12 +30,6 @@ class StateCommandTest : public ::testing::Test {
     EXPECT_TRUE(command.ok()) << command.status();
     return RunStateCommand(*command, files_, dir_.path());
   }
-
-  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
-  const OptimizerSpec optimizer_ = MakeMomentum();
-  const TestStateDir dir_;
-  const TestStateDir train_dir_;
-  PosixFileSystem files_;
 };
 
 TEST_F(StateCommandTest, ListsStateFiles) {
@@ -50,7 +38,7 @@ TEST_F(StateCommandTest, ListsStateFiles) {
   OpenStore("killed");
   const std::string table = *Run({"state", "list"});
   EXPECT_THAT(table, HasSubstr(dir_.path() + "/killed"));
-  EXPECT_THAT(table, HasSubstr("of " + train_dir_.path()));
+  EXPECT_THAT(table, HasSubstr("of " + TrainDir("run")));
   EXPECT_THAT(table, HasSubstr("by process " + std::to_string(getpid())));
   const nlohmann::json files = nlohmann::json::parse(*Run({"state", "list"}, "json"));
   ASSERT_EQ(files.size(), 2u);
@@ -101,7 +89,7 @@ TEST_F(StateCommandTest, CleanTakesThePathsThatListShows) {
     }
     EXPECT_EQ(std::filesystem::exists(path), file["use"] == "in use");
   }
-  const auto elsewhere = Run({"state", "clean", train_dir_.path() + "/running"});
+  const auto elsewhere = Run({"state", "clean", TrainDir("run") + "/running"});
   EXPECT_TRUE(absl::IsNotFound(elsewhere.status())) << elsewhere.status();
 }
 

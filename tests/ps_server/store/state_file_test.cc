@@ -32,13 +32,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class StateFileTest : public ::testing::Test {
+class StateFileTest : public StateDirTest {
  protected:
-  std::unique_ptr<VariableStore> Open(const VariableStoreOptions& options) {
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
+  StateFileTest()
+      : StateDirTest(*VariableLayout::Create({MakeVariable("w", {3000})}), MakeAdam()) {}
+
   // Writes a state file with versions 1 and 2.
   void Prepare() {
     const auto store = Open(dir_.options());
@@ -58,10 +56,6 @@ class StateFileTest : public ::testing::Test {
     return MakeStateHeader(options.owner, {0, layout_.total_elements()}, options.max_metadata_bytes,
                            layout_, optimizer_);
   }
-
-  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
-  const OptimizerSpec optimizer_ = MakeAdam();
-  const TestStateDir dir_;
 };
 
 TEST_F(StateFileTest, DecodesHeldWordsAndRefusesAllOtherWords) {

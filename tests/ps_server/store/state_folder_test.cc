@@ -14,7 +14,6 @@
 #include "gtest/gtest.h"
 
 #include "ps_server/store/variable_store.h"
-#include "tests/testkit/optimizer_test_util.h"
 #include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
@@ -23,20 +22,13 @@ namespace {
 using ::testing::HasSubstr;
 using Use = StateFileInfo::Use;
 
-class StateFolderTest : public ::testing::Test {
+class StateFolderTest : public StateDirTest {
  protected:
   // Creates a train_dir and a state file for it that holds version 3.
   std::unique_ptr<VariableStore> OpenStore(const std::string& name, const std::string& run) {
-    const std::string train_dir = folders_.path() + "/" + run;
-    std::filesystem::create_directory(train_dir);
-    VariableStoreOptions options = dir_.options();
-    options.name = name;
-    options.owner.train_dir = train_dir;
-    options.owner.folder_identity = files_.FolderIdentity(train_dir).value();
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    if (!(*store)->newest().has_value()) FillVersion(store->get(), 3, 1, "");
-    return *std::move(store);
+    auto store = Open(OptionsOf(name, run));
+    if (!store->newest().has_value()) FillVersion(store.get(), 3, 1, "");
+    return store;
   }
   std::map<std::string, StateFileInfo> List() {
     const auto listed = ListStateFiles(files_, dir_.path());
@@ -54,12 +46,6 @@ class StateFolderTest : public ::testing::Test {
     for (const StateFileInfo& info : *removed) names.push_back(FileNameOf(info.path));
     return names;
   }
-
-  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
-  const OptimizerSpec optimizer_ = MakeMomentum();
-  const TestStateDir dir_;
-  const TestStateDir folders_;  // holds the train_dirs
-  PosixFileSystem files_;
 };
 
 TEST_F(StateFolderTest, ListsNoFilesInAMissingFolder) {
@@ -101,10 +87,7 @@ TEST_F(StateFolderTest, AFileMadeBeforeItsTrainDirMayBeResumed) {
   VariableStoreOptions options = dir_.options();
   options.owner.train_dir = folders_.path();
   options.owner.folder_identity = "";
-  auto store = VariableStore::Open(options, layout_, optimizer_);
-  ASSERT_TRUE(store.ok()) << store.status();
-  FillVersion(store->get(), 3, 1, "");
-  store->reset();
+  FillVersion(Open(options).get(), 3, 1, "");
   EXPECT_EQ(List().at(FileNameOf(dir_.file())).use, Use::kResumable);
 }
 

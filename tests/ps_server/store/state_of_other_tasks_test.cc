@@ -12,7 +12,6 @@
 
 #include "ps_server/store/variable_store.h"
 #include "tests/testkit/memory_file_system.h"
-#include "tests/testkit/optimizer_test_util.h"
 #include "tests/testkit/store/state_dir_test_util.h"
 
 namespace pushpull {
@@ -24,31 +23,25 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-class StateOfOtherTasksTest : public ::testing::Test {
+class StateOfOtherTasksTest : public StateDirTest {
  protected:
   // Makes the state file of a shard, as a server that is killed leaves it.
-  void Leave(int shard, int tasks, uint64_t version, const std::string& train_dir = "train") {
-    Open(shard, tasks, version, train_dir);
+  void Leave(int shard, int tasks, uint64_t version, const std::string& run = "train") {
+    OpenShard(shard, tasks, version, run);
   }
-  std::unique_ptr<VariableStore> Open(int shard, int tasks, uint64_t version,
-                                      const std::string& train_dir = "train") {
-    VariableStoreOptions options = dir_.options();
-    options.owner = Owner(tasks, train_dir);
+  std::unique_ptr<VariableStore> OpenShard(int shard, int tasks, uint64_t version,
+                                           const std::string& run = "train") {
+    VariableStoreOptions options = OptionsOf(absl::StrCat(run, "-", shard, "-of-", tasks), run);
+    options.owner.tasks = tasks;
     options.owner.shard = shard;
     if (!knows_identity_) options.owner.folder_identity = "";
-    options.name = absl::StrCat(train_dir, "-", shard, "-of-", tasks);
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    FillVersion(store->get(), version, 1, "");
-    return *std::move(store);
+    auto store = Open(options);
+    FillVersion(store.get(), version, 1, "");
+    return store;
   }
-  StateOwner Owner(int tasks, const std::string& train_dir = "train") {
-    const std::string path = folders_.path() + "/" + train_dir;
-    std::filesystem::create_directory(path);
-    StateOwner owner = dir_.options().owner;
+  StateOwner Owner(int tasks, const std::string& run = "train") {
+    StateOwner owner = OptionsOf("", run).owner;
     owner.tasks = tasks;
-    owner.train_dir = path;
-    owner.folder_identity = files_.FolderIdentity(path).value();
     return owner;
   }
   std::vector<StateFileInfo> Find(int tasks) {
@@ -62,11 +55,6 @@ class StateOfOtherTasksTest : public ::testing::Test {
     return names;
   }
 
-  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {3000})});
-  const OptimizerSpec optimizer_ = MakeMomentum();
-  const TestStateDir dir_;
-  const TestStateDir folders_;  // holds the train_dirs
-  PosixFileSystem files_;
   bool knows_identity_ = true;  // whether a file says which folder its train_dir is
 };
 
@@ -215,7 +203,7 @@ TEST(SetStateAsideTest, NamesTheFileThatCannotBeRenamed) {
 
 TEST_F(StateOfOtherTasksTest, FilesThatAreSetAsideAreFoundNoMore) {
   Leave(0, 2, 8);
-  const std::unique_ptr<VariableStore> used = Open(1, 2, 8);
+  const std::unique_ptr<VariableStore> used = OpenShard(1, 2, 8);
   ASSERT_TRUE(SetStateAside(files_, Find(1)).ok());
   EXPECT_THAT(Names(Find(1)), UnorderedElementsAre("train-1-of-2")) << "a server uses that one";
   EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/train-0-of-2.aside"));

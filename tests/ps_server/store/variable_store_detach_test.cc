@@ -21,19 +21,15 @@
 namespace pushpull {
 namespace {
 
-class VariableStoreDetachTest : public ::testing::TestWithParam<bool> {
+class VariableStoreDetachTest : public StateDirTest, public ::testing::WithParamInterface<bool> {
  protected:
+  VariableStoreDetachTest() : StateDirTest(MakeLayout(), MakeRmsProp()) {}
+
   std::unique_ptr<VariableStore> Open() {
     VariableStoreOptions options = dir_.options();
     if (!GetParam()) options.state_dir = "";
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
+    return StateDirTest::Open(options);
   }
-
-  const VariableLayout layout_ = MakeLayout();
-  const OptimizerSpec optimizer_ = MakeRmsProp();
-  const TestStateDir dir_;
 };
 
 TEST_P(VariableStoreDetachTest, ReadersKeepTheirBytesWhileWritesContinue) {

@@ -31,18 +31,12 @@ std::vector<uint64_t> Versions(const VariableStore& store) {
   return versions;
 }
 
-class VariableStoreTest : public ::testing::Test {
+class VariableStoreTest : public StateDirTest {
  protected:
-  std::unique_ptr<VariableStore> Open(const VariableStoreOptions& options) {
-    auto store = VariableStore::Open(options, layout_, optimizer_);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
-  std::unique_ptr<VariableStore> Open() { return Open(dir_.options()); }
+  VariableStoreTest() : StateDirTest(MakeLayout(), MakeRmsProp()) {}
 
-  const VariableLayout layout_ = MakeLayout();
-  const OptimizerSpec optimizer_ = MakeRmsProp();
-  const TestStateDir dir_;
+  using StateDirTest::Open;
+  std::unique_ptr<VariableStore> Open() { return Open(dir_.options()); }
 };
 
 TEST_F(VariableStoreTest, StartsEmptyAndFillsAVersion) {

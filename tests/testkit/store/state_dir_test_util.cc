@@ -1,10 +1,13 @@
 #include "tests/testkit/store/state_dir_test_util.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+
+#include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
 namespace {
@@ -29,6 +32,26 @@ VariableStoreOptions TestStateDir::options() const {
   options.name = "state";
   options.owner.run_id = "0123456789abcdef";
   options.max_metadata_bytes = 1000;
+  return options;
+}
+
+StateDirTest::StateDirTest()
+    : StateDirTest(*VariableLayout::Create({MakeVariable("w", {3000})}), MakeMomentum()) {}
+
+StateDirTest::StateDirTest(const VariableLayout& layout, const OptimizerSpec& optimizer)
+    : layout_(layout), optimizer_(optimizer) {}
+
+std::unique_ptr<VariableStore> StateDirTest::Open(const VariableStoreOptions& options) {
+  auto store = VariableStore::Open(options, layout_, optimizer_);
+  CHECK(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+VariableStoreOptions StateDirTest::OptionsOf(const std::string& name, const std::string& run) {
+  VariableStoreOptions options = dir_.options();
+  options.name = name;
+  options.owner.train_dir = folders_.MakeFolder(run);
+  options.owner.folder_identity = files_.FolderIdentity(options.owner.train_dir).value();
   return options;
 }
 

@@ -1,9 +1,14 @@
-// Helpers for tests of state files: a temporary folder, and versions whose contents identify them.
+// Helpers for tests of state files: a temporary folder, stores in it, and versions whose contents
+// identify them.
 #ifndef PUSHPULL_TESTS_TESTKIT_STORE_STATE_DIR_TEST_UTIL_H_
 #define PUSHPULL_TESTS_TESTKIT_STORE_STATE_DIR_TEST_UTIL_H_
 
+#include <memory>
 #include <string>
 
+#include "gtest/gtest.h"
+
+#include "common/base/file_system.h"
 #include "ps_server/store/variable_store.h"
 #include "tests/testkit/test_folder.h"
 
@@ -18,6 +23,27 @@ class TestStateDir {
 
  private:
   const TestFolder folder_;
+};
+
+// A folder for state files, and stores in it.
+class StateDirTest : public ::testing::Test {
+ protected:
+  // The stores have one variable of 3000 elements and the optimizer momentum.
+  StateDirTest();
+  StateDirTest(const VariableLayout& layout, const OptimizerSpec& optimizer);
+
+  // Ends the process if the store cannot be opened.
+  std::unique_ptr<VariableStore> Open(const VariableStoreOptions& options);
+  // Returns the options of a store whose state file has this name, and whose owner's train_dir is
+  // TrainDir(run), which it makes.
+  VariableStoreOptions OptionsOf(const std::string& name, const std::string& run);
+  std::string TrainDir(const std::string& run) const { return folders_.path() + "/" + run; }
+
+  const VariableLayout layout_;
+  const OptimizerSpec optimizer_;
+  const TestStateDir dir_;
+  const TestFolder folders_;  // holds the train_dirs
+  PosixFileSystem files_;
 };
 
 // Fills a version with known contents and adopts the store's file. Every element of vector k
