@@ -175,12 +175,12 @@ WorkerOptions OptionsFromFlags(const ClusterSpec& cluster) {
   if (options.compute.threads == 0)
     options.compute.threads = std::max(1, NumCores() / options.num_clones);
   options.gradient_codec = FindGradientCodec(absl::GetFlag(FLAGS_gradient_precision));
-  options.weight_codec = FindWeightCodec(absl::GetFlag(FLAGS_weight_precision));
+  options.session.weight_codec = FindWeightCodec(absl::GetFlag(FLAGS_weight_precision));
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.image_cache.folder = absl::GetFlag(FLAGS_image_cache_dir);
   options.image_cache.max_side = absl::GetFlag(FLAGS_image_cache_max_side);
-  options.peer_deadline = absl::GetFlag(FLAGS_peer_deadline);
+  options.session.peer_deadline = absl::GetFlag(FLAGS_peer_deadline);
   return options;
 }
 
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(int clone, WorkerOptions* opt
   PP_ASSIGN_OR_RETURN(ChosenDevice chosen, OpenChosenDevice(flags, clone, {CountGpus, OpenGpu}));
   // The warning is the same for all clones.
   LOG_IF(WARNING, !chosen.warning.empty() && clone == 0) << chosen.warning;
-  options->arithmetic = ArithmeticOf(chosen, HostName());
+  options->session.arithmetic = ArithmeticOf(chosen, HostName());
   LOG(INFO) << "clone " << clone << " computes on " << DescribeDevice(chosen);
   options->compute.device = chosen.device.get();
   options->compute.precision = chosen.precision;
@@ -247,7 +247,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
   // The supervisor forwards its signals to the clones.
   const std::unique_ptr<StopSignal> signal =
       StopSignal::Install([&stop](int) { stop.Stop(); }, {.forwarder = getppid()});
-  PP_ASSIGN_OR_RETURN(options.identity, ReceiveCloneIdentity(Supervisor::kSupervisorFd));
+  PP_ASSIGN_OR_RETURN(options.session.identity, ReceiveCloneIdentity(Supervisor::kSupervisorFd));
   PosixFileSystem files;
   ClockOffset server_clock;
   std::unique_ptr<TraceWriter> trace;
@@ -257,7 +257,7 @@ absl::Status RunAsClone(WorkerOptions options, int clone) {
     PP_ASSIGN_OR_RETURN(trace,
                         TraceWriter::Create(&files, TracePartPath(path, clone, getpid()), tracing));
     options.trace = trace.get();
-    options.server_clock = &server_clock;
+    options.session.server_clock = &server_clock;
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(clone, &options));
   const std::unique_ptr<GpuProbe> probe = OpenProbe(device.get(), &clock, clone);

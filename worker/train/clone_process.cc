@@ -27,17 +27,12 @@ namespace pushpull {
 namespace {
 
 PsSession::Options SessionOptions(const WorkerOptions& options, int clone) {
-  PsSession::Options session;
+  PsSession::Options session = options.session;
   session.worker_id = options.worker_index * options.num_clones + clone;
   session.num_replicas = options.num_clones * options.num_workers;
   session.peer_name = ClonePeerName(clone);
-  session.identity = options.identity;
   session.security = options.security;
-  session.arithmetic = options.arithmetic;
-  session.peer_deadline = options.peer_deadline;
   session.jitter_seed = static_cast<uint64_t>(getpid());
-  session.weight_codec = options.weight_codec;
-  session.server_clock = options.server_clock;
   return session;
 }
 

@@ -8,14 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 
 #include "common/base/clock.h"
-#include "common/trace/clock_offset.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/gradient_codec.h"
 #include "common/wire/transport_security.h"
-#include "worker/client/clone_identity.h"
 #include "worker/client/clone_trainer.h"
 #include "worker/client/ps_session.h"
 #include "worker/data/image_cache.h"
@@ -32,20 +29,17 @@ struct WorkerOptions {
   int num_workers = 1;
   int worker_index = 0;
   ComputeOptions compute = {};  // of one clone
-  const GradientCodec* gradient_codec = &Float32Codec();
-  const GradientCodec* weight_codec = &Float32Codec();  // PsSession::Options::weight_codec
-  bool shared_memory = true;                            // use it with ps tasks on this machine
-  std::string data_dir;  // prefix of relative input paths in the pipeline config
-  ImageCacheOptions image_cache;
-  absl::Duration peer_deadline = absl::Minutes(5);  // PsSession::Options::peer_deadline
+  // What the sessions of all clones have in common. Each session gets `security` and its own ids.
+  PsSession::Options session = {};
   TransportSecurity security = {};
+  const GradientCodec* gradient_codec = &Float32Codec();
+  bool shared_memory = true;  // use it with ps tasks on this machine
+  std::string data_dir;       // prefix of relative input paths in the pipeline config
+  ImageCacheOptions image_cache;
   // The rest is used by RunClone only. The pointers may be null; else the objects must outlive the
   // call.
-  CloneIdentity identity = {};     // as the supervisor sent it
-  ps::Arithmetic arithmetic = {};  // of `compute`
   GpuProbe* gpu = nullptr;
   TraceWriter* trace = nullptr;
-  ClockOffset* server_clock = nullptr;
 };
 
 struct CheckedJob {
