@@ -3,18 +3,17 @@
 
 The networks are written from the papers and from the description of each block in TensorFlow's models, without a look
 at the C++ code. A backbone is followed by a global average pool and a 1x1 convolution with biases to 10 classes. Writes
-one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py and in float64. The tests do not
-run this program; it only regenerates the files.
+one file per case into tests/golden (or FOLDER), as golden_file.py says.
 """
-import pathlib
 import re
-import sys
 
 import numpy
 import torch
 import torch.nn.functional as functional
 
-from mobilenet_v2_torch import CLASSES, Network, scaled_depth, uniform
+import golden_file
+from golden_file import CLASSES
+from mobilenet_v2_torch import Network, scaled_depth
 
 BATCH = 3
 
@@ -246,20 +245,8 @@ class InceptionV2(Backbone):
     def max_pool(self, x, stride):
         return functional.max_pool2d(self.padded(x, 3, stride, -torch.inf), 3, stride)
 
-    def normalize(self, y, scope):
-        depth = y.shape[1]
-        scope = "InceptionV2/" + scope + "/BatchNorm/"
-        gamma = torch.ones(depth, dtype=y.dtype) if self.classifier else self.variable(scope + "gamma", (depth,), 1.0, 0.3)
-        beta = self.variable(scope + "beta", (depth,), 0.3, 0.3)
-        mean = self.variable(scope + "moving_mean", (depth,), 0.0, 0.2)
-        variance = self.variable(scope + "moving_variance", (depth,), 1.0, 0.5)
-        if self.training:
-            count = y.numel() // depth
-            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False)
-            self.statistics[scope + "moving_mean"] = mean.detach()
-            self.statistics[scope + "moving_variance"] = variance.detach() * count / max(count - 1, 1)
-        column = lambda v: v.reshape(1, -1, 1, 1)
-        return (y - column(mean)) / torch.sqrt(column(variance) + self.epsilon) * column(gamma) + column(beta)
+    def norm(self, y, scope):
+        return self.normalize(y, f"InceptionV2/{scope}/BatchNorm", self.training, scale=not self.classifier)
 
     def unit(self, x, scope, depth, stride=1):
         """A convolution whose name ends with the size of its kernel."""
@@ -267,7 +254,7 @@ class InceptionV2(Backbone):
         depth = max(16, int(depth * self.width))
         w = self.weights(f"InceptionV2/{scope}/weights", (kernel, kernel, channels, depth), kernel * kernel * channels)
         y = functional.conv2d(self.padded(x, kernel, stride, 0.0), w.permute(3, 2, 0, 1), stride=stride)
-        return self.activation(self.normalize(y, scope))
+        return self.activation(self.norm(y, scope))
 
     def first(self, x):
         scope = "Conv2d_1a_7x7"
@@ -279,7 +266,7 @@ class InceptionV2(Backbone):
         w = self.weights(f"InceptionV2/{scope}/pointwise_weights", (1, 1, channels * times, depth), channels * times)
         y = functional.conv2d(x, w.permute(3, 2, 0, 1))
         if not self.classifier:
-            return self.activation(self.normalize(y, scope))
+            return self.activation(self.norm(y, scope))
         biases = self.variable(f"InceptionV2/{scope}/biases", (depth,), 0.0, 0.1)
         return self.activation(y + biases.reshape(1, -1, 1, 1))
 
@@ -331,32 +318,14 @@ CASES = [
 ]
 
 
-def write_case(name, network, size, folder):
-    images = uniform("images", BATCH * size * size * 3).reshape(BATCH, size, size, 3)
-    images = torch.tensor(images).permute(0, 3, 1, 2)
-    labels = torch.tensor([(3 * i + 1) % CLASSES for i in range(BATCH)])
-    loss = functional.cross_entropy(network.logits(images, True), labels)
-    loss.backward()
-    with torch.no_grad():
-        evaluated = functional.cross_entropy(network.logits(images, False), labels)
-    lines = [
-        "# Made by tests/reference/backbones_torch.py. Then per variable: norm, first, middle and last entry of the",
-        "# gradient, or of the batch statistic.",
-        f"loss {loss.item():.12e}",
-        f"evaluated_loss {evaluated.item():.12e}",
-    ]
-    for variable_name, variable in network.variables.items():
-        values = network.statistics[variable_name] if "moving" in variable_name else variable.grad
-        flat = values.reshape(-1)
-        picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
-        lines.append(variable_name + "".join(f" {value.item():.10e}" for value in picked))
-    (folder / (name + ".txt")).write_text("\n".join(lines) + "\n")
-    parameters = sum(v.numel() for n, v in network.variables.items() if "moving" not in n)
-    head = sum(v.numel() for n, v in network.variables.items() if "Logits" in n)
-    print(name, loss.item(), evaluated.item(), "parameters of the backbone:", parameters - head)
+def write_case(name, network, size):
+    images, labels = golden_file.make_images(BATCH, size), golden_file.make_labels(BATCH)
+    golden_file.write_network(name, network,
+                              lambda training: functional.cross_entropy(network.logits(images, training), labels))
+    backbone = sum(v.numel() for n, v in network.variables.items() if "moving" not in n and "Logits" not in n)
+    print("parameters of the backbone:", backbone)
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for case in CASES:
-        write_case(*case, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+        write_case(*case)

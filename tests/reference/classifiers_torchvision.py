@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
 """Computes golden values of classifiers with torchvision's networks: python3 classifiers_torchvision.py [FOLDER]
 
-Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py and in float64. An image of
-33 x 33 pixels has an odd size at every stride of MobileNetV3, so that torchvision's symmetric padding is TensorFlow's
-SAME. The tests do not run this program; it only regenerates the files.
+Writes one file per case into tests/golden (or FOLDER), as golden_file.py says. An image of 33 x 33 pixels has an odd
+size at every stride of MobileNetV3, so that torchvision's symmetric padding is TensorFlow's SAME.
 """
-import pathlib
-import sys
-
 import numpy
 import torch
 import torch.nn.functional as functional
 import torchvision
 
-from mobilenet_v2_torch import uniform
+import golden_file
+from golden_file import CLASSES, uniform
 
-CLASSES = 10
 BATCH = 3
 
 
@@ -108,7 +104,7 @@ class Variables:
                 tensor.copy_(values.permute(3, 2, 0, 1))
 
 
-def write_case(file, build, size, scope, layers, folder):
+def write_case(file, build, size, scope, layers):
     model = build().double()
     variables = Variables(scope, layers(model))
     # The batch's mean and unbiased variance, as running statistics without a history.
@@ -116,9 +112,7 @@ def write_case(file, build, size, scope, layers, folder):
     for norm in variables.norms.values():
         norm.momentum = 1.0
         norm.eps = float(numpy.float32(0.001))  # the default of our config, in single precision
-    images = uniform("images", BATCH * size * size * 3).reshape(BATCH, size, size, 3)
-    images = torch.tensor(images).permute(0, 3, 1, 2)
-    labels = torch.tensor([(3 * i + 1) % CLASSES for i in range(BATCH)])
+    images, labels = golden_file.make_images(BATCH, size), golden_file.make_labels(BATCH)
     model.train()
     loss = functional.cross_entropy(model(images), labels)
     loss.backward()
@@ -128,21 +122,11 @@ def write_case(file, build, size, scope, layers, folder):
     model.eval()
     with torch.no_grad():
         evaluated = functional.cross_entropy(model(images), labels)
-    lines = [
-        "# Made by tests/reference/classifiers_torchvision.py. Then per variable: norm, first, middle and last entry of",
-        "# the gradient, or of the batch statistic.",
-        f"loss {loss.item():.12e}",
-        f"evaluated_loss {evaluated.item():.12e}",
-    ]
-    for name, (tensor, to_tensorflow) in variables.rows.items():
-        flat = (statistics[name] if name in statistics else to_tensorflow(tensor.grad)).reshape(-1)
-        picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
-        lines.append(name + "".join(f" {value.item():.10e}" for value in picked))
-    (folder / (file + ".txt")).write_text("\n".join(lines) + "\n")
-    print(file, loss.item(), evaluated.item())
+    golden_file.write(file, loss, evaluated,
+                      {name: statistics[name] if name in statistics else to_tensorflow(tensor.grad)
+                       for name, (tensor, to_tensorflow) in variables.rows.items()})
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for case in CASES:
-        write_case(*case, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+        write_case(*case)

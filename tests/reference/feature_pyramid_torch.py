@@ -4,12 +4,8 @@
 Computes the total loss and its gradient of ssd_mobilenet_v1_fpn, FPN-Lite on MobileNetV2, ssd_resnet50_v1_fpn,
 ssd_mobilenet_v1_ppn and ssd_mobilenet_v2_mnasfpn, in float64, and of two of them as TensorFlow 2 builds them ("keras").
 MobileNets, matching and losses come from ssd_mobilenet_torch.py; the rest is written here from the papers and from
-TensorFlow's documentation of names. Writes one file per case into tests/golden (or
-FOLDER), in the format of mobilenet_v2_torch.py.
+TensorFlow's documentation of names. Writes one file per case into tests/golden (or FOLDER), as golden_file.py says.
 """
-import pathlib
-import sys
-
 import numpy
 import torch
 import torch.nn.functional as functional
@@ -67,20 +63,8 @@ class PyramidDetector(ssd.Detector):
         w = self.weights(scope + "/pointwise_weights", (1, 1, channels, depth), channels)
         return functional.conv2d(x, w.permute(3, 2, 0, 1))
 
-    def normalize(self, y, scope, training):
-        depth = y.shape[1]
-        gamma = self.variable(scope + "/gamma", (depth,), 1.0, 0.3)
-        beta = self.variable(scope + "/beta", (depth,), 0.3, 0.3)
-        mean = self.variable(scope + "/moving_mean", (depth,), 0.0, 0.2)
-        variance = self.variable(scope + "/moving_variance", (depth,), 1.0, 0.5)
-        if training:
-            count = y.numel() // depth
-            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False)
-            self.statistics[scope + "/moving_mean"] = mean.detach()
-            self.statistics[scope + "/moving_variance"] = variance.detach() * count / max(count - 1, 1)
-        column = lambda v: v.reshape(1, -1, 1, 1)
-        epsilon = self.epsilon if scope.startswith("FeatureExtractor") else EPSILON
-        return (y - column(mean)) / torch.sqrt(column(variance) + epsilon) * column(gamma) + column(beta)
+    def epsilon_of(self, scope):
+        return self.epsilon if scope.startswith("FeatureExtractor") else EPSILON
 
     def layer(self, x, scope, depth, kernel, stride, training, separable=False, activate=True, norm=None, fixed=False):
         y = self.weighted(x, scope, depth, kernel, stride, separable, fixed)
@@ -257,10 +241,8 @@ def multiscale_anchors(case, sizes):
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for golden_case in CASES:
         def anchors_of(sizes, case=golden_case):
             return multiscale_anchors(case, sizes) if case["levels"] else ssd.make_anchors(sizes, 0.15, False)
 
-        ssd.write_case(dict(golden_case, minimum=0, network=PyramidDetector, anchors=anchors_of),
-                       pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+        ssd.write_case(dict(golden_case, minimum=0, network=PyramidDetector, anchors=anchors_of))

@@ -1,39 +1,21 @@
 #!/usr/bin/env python3
 """Computes golden values of MobileNetV2 in PyTorch, written from the paper: python3 mobilenet_v2_torch.py [FOLDER]
 
-Writes one file per case into tests/golden (or FOLDER). Everything is computed in float64, so the values are exact to
-far more digits than float32 has. Variables and images come from the integer formula in `uniform`, which the C++ test
-repeats. The tests do not run this program; it only regenerates the files.
+Writes one file per case into tests/golden (or FOLDER), as golden_file.py says.
 """
-import pathlib
-import sys
-
 import numpy
 import torch
 import torch.nn.functional as functional
+
+import golden_file
+from golden_file import CLASSES, uniform
 
 BLOCKS = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 CASES = [
     dict(name="mobilenet_v2_035_rgb32", width=0.35, size=32, channels=3, hidden=0, smoothing=0.0, batch=4),
     dict(name="mobilenet_v2_050_grey33", width=0.5, size=33, channels=1, hidden=24, smoothing=0.1, batch=3),
 ]
-CLASSES = 10
 EPSILON = float(numpy.float32(0.001))  # numbers in a config are single precision
-
-
-def uniform(name, count):
-    """Returns `count` values in [-1, 1), a pure function of the name."""
-    mask = 0xFFFFFFFF
-    seed = 0
-    for byte in name.encode():
-        seed = (seed * 31 + byte) & mask
-    x = (numpy.arange(count, dtype=numpy.uint64) * numpy.uint64(0x9E3779B1) + numpy.uint64(seed)) & numpy.uint64(mask)
-    x ^= x >> numpy.uint64(15)
-    x = x * numpy.uint64(0x85EBCA6B) & numpy.uint64(mask)
-    x ^= x >> numpy.uint64(13)
-    x = x * numpy.uint64(0xC2B2AE35) & numpy.uint64(mask)
-    x ^= x >> numpy.uint64(16)
-    return x.astype(numpy.float64) / 2.0**31 - 1.0
 
 
 def scaled_depth(depth, width):
@@ -81,20 +63,27 @@ class Network:
             total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
             pads += [total // 2, total - total // 2]
         y = functional.conv2d(functional.pad(x, pads), w, stride=stride, groups=channels if depthwise else 1)
-        gamma = self.variable(scope + "/BatchNorm/gamma", (depth,), 1.0, 0.3)
-        beta = self.variable(scope + "/BatchNorm/beta", (depth,), 0.3, 0.3)
-        mean = self.variable(scope + "/BatchNorm/moving_mean", (depth,), 0.0, 0.2)
-        variance = self.variable(scope + "/BatchNorm/moving_variance", (depth,), 1.0, 0.5)
+        z = self.normalize(y, scope + "/BatchNorm", training)
+        return z.clamp(0.0, 6.0) if activate else z
+
+    def epsilon_of(self, scope):
+        del scope
+        return self.epsilon
+
+    def normalize(self, y, scope, training, scale=True):
+        """A batch norm of y [B, C, H, W], without gamma unless `scale`."""
+        depth = y.shape[1]
+        gamma = self.variable(scope + "/gamma", (depth,), 1.0, 0.3) if scale else torch.ones(depth, dtype=y.dtype)
+        beta = self.variable(scope + "/beta", (depth,), 0.3, 0.3)
+        mean = self.variable(scope + "/moving_mean", (depth,), 0.0, 0.2)
+        variance = self.variable(scope + "/moving_variance", (depth,), 1.0, 0.5)
         if training:
             count = y.numel() // depth
-            batch_mean = y.mean((0, 2, 3))
-            batch_variance = y.var((0, 2, 3), unbiased=False)
-            self.statistics[scope + "/BatchNorm/moving_mean"] = batch_mean.detach()
-            self.statistics[scope + "/BatchNorm/moving_variance"] = batch_variance.detach() * count / max(count - 1, 1)
-            mean, variance = batch_mean, batch_variance
+            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False)
+            self.statistics[scope + "/moving_mean"] = mean.detach()
+            self.statistics[scope + "/moving_variance"] = variance.detach() * count / max(count - 1, 1)
         column = lambda v: v.reshape(1, -1, 1, 1)
-        z = (y - column(mean)) / torch.sqrt(column(variance) + self.epsilon) * column(gamma) + column(beta)
-        return z.clamp(0.0, 6.0) if activate else z
+        return (y - column(mean)) / torch.sqrt(column(variance) + self.epsilon_of(scope)) * column(gamma) + column(beta)
 
     def dense(self, x, scope, units, activate):
         w = self.weights(scope + "/weights", (1, 1, x.shape[1], units), x.shape[1])
@@ -126,32 +115,18 @@ class Network:
         return self.dense(x, "MobilenetV2/Logits/Conv2d_1c_1x1", CLASSES, False)
 
 
-def write_case(case, folder):
-    batch, size, channels = case["batch"], case["size"], case["channels"]
-    images = uniform("images", batch * size * size * channels).reshape(batch, size, size, channels)
-    images = torch.tensor(images).permute(0, 3, 1, 2)
-    labels = torch.tensor([(3 * i + 1) % CLASSES for i in range(batch)])
+def write_case(case):
+    images = golden_file.make_images(case["batch"], case["size"], case["channels"])
+    labels = golden_file.make_labels(case["batch"])
     network = Network(case)
-    loss = functional.cross_entropy(network.logits(images, True), labels, label_smoothing=case["smoothing"])
-    loss.backward()
-    with torch.no_grad():
-        evaluated = functional.cross_entropy(network.logits(images, False), labels)
-    lines = [
-        "# Made by tests/reference/mobilenet_v2_torch.py. Then per variable: norm, first, middle and last entry of the",
-        "# gradient, or of the batch statistic.",
-        f"loss {loss.item():.12e}",
-        f"evaluated_loss {evaluated.item():.12e}",
-    ]
-    for name, variable in network.variables.items():
-        values = network.statistics[name] if "moving" in name else variable.grad
-        flat = values.reshape(-1)
-        picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
-        lines.append(name + "".join(f" {value.item():.10e}" for value in picked))
-    (folder / (case["name"] + ".txt")).write_text("\n".join(lines) + "\n")
-    print(case["name"], loss.item(), evaluated.item())
+
+    def loss_of(training):
+        smoothing = case["smoothing"] if training else 0.0
+        return functional.cross_entropy(network.logits(images, training), labels, label_smoothing=smoothing)
+
+    golden_file.write_network(case["name"], network, loss_of)
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for golden_case in CASES:
-        write_case(golden_case, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+        write_case(golden_case)

@@ -2,11 +2,8 @@
 """Computes golden values of ssd_inception_v2 in PyTorch: python3 ssd_inception_torch.py [FOLDER]
 
 Joins the backbone of backbones_torch.py with the extra layers, predictors and losses of ssd_mobilenet_torch.py, in
-float64. Writes a file into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py.
+float64. Writes a file into tests/golden (or FOLDER), as golden_file.py says.
 """
-import pathlib
-import sys
-
 import ssd_mobilenet_torch as ssd
 from backbones_torch import InceptionV2
 
@@ -49,5 +46,4 @@ class InceptionDetector(ssd.Detector):
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
-    ssd.write_case(dict(CASE, network=InceptionDetector), pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+    ssd.write_case(dict(CASE, network=InceptionDetector))

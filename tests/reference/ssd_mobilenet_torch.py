@@ -3,17 +3,15 @@
 
 Computes the total loss and its gradient of ssd_mobilenet_v1, ssd_mobilenet_v2 and an SSDLite, in float64. The
 convolutions come from mobilenet_v2_torch.py, matching and losses from detection_golden.py; both are independent of the
-C++ code. Writes one file per case into tests/golden (or FOLDER), in the format of mobilenet_v2_torch.py.
+C++ code. Writes one file per case into tests/golden (or FOLDER), as golden_file.py says.
 """
-import pathlib
-import sys
-
 import numpy
 import torch
 import torch.nn.functional as functional
 
 import detection_golden as detection
-from mobilenet_v2_torch import BLOCKS, Network, scaled_depth, uniform
+import golden_file
+from mobilenet_v2_torch import BLOCKS, Network, scaled_depth
 
 V1_BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)] + [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
 EXTRA = [512, 256, 256, 128]
@@ -153,31 +151,13 @@ def total_loss(case, codes, scores, sizes):
     return (classification + localization) / max(matched_anchors, 1.0)
 
 
-def write_case(case, folder):
-    size, batch = case["size"], len(OBJECTS)
-    images = uniform("images", batch * size * size * 3).reshape(batch, size, size, 3)
-    images = torch.tensor(images).permute(0, 3, 1, 2)
+def write_case(case):
+    images = golden_file.make_images(len(OBJECTS), case["size"])
     network = case.get("network", Detector)(case)
-    loss = total_loss(case, *network.outputs(images, True))
-    loss.backward()
-    with torch.no_grad():
-        evaluated = total_loss(case, *network.outputs(images, False))
-    lines = [
-        f"# Made by tests/reference/{pathlib.Path(sys.argv[0]).name}. Then per variable: norm, first, middle and last",
-        "# entry of the gradient, or of the batch statistic.",
-        f"loss {loss.item():.12e}",
-        f"evaluated_loss {evaluated.item():.12e}",
-    ]
-    for name, variable in network.variables.items():
-        values = network.statistics[name] if "moving" in name else variable.grad
-        flat = values.reshape(-1)
-        picked = [flat.norm(), flat[0], flat[len(flat) // 2], flat[-1]]
-        lines.append(name + "".join(f" {value.item():.10e}" for value in picked))
-    (folder / (case["name"] + ".txt")).write_text("\n".join(lines) + "\n")
-    print(case["name"], loss.item(), evaluated.item())
+    golden_file.write_network(case["name"], network,
+                              lambda training: total_loss(case, *network.outputs(images, training)))
 
 
 if __name__ == "__main__":
-    default = pathlib.Path(__file__).resolve().parent.parent / "golden"
     for golden_case in CASES:
-        write_case(golden_case, pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+        write_case(golden_case)

@@ -21,7 +21,7 @@ except ImportError:
     sys.exit(SKIPPED)
 sys.path.insert(0, str(ROOT / "tests" / "reference"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
-from mobilenet_v2_torch import uniform  # noqa: E402  pylint: disable=wrong-import-position
+from golden_file import uniform  # noqa: E402  pylint: disable=wrong-import-position
 from unittest_main import main  # noqa: E402  pylint: disable=wrong-import-position
 
 # The cases of tests/reference. Each image needs the same number of objects here, so one object is listed twice.
@@ -50,7 +50,7 @@ def golden_variables(case):
 
 
 def golden_values(name, shape):
-    """Returns the values that tests/reference/mobilenet_v2_torch.py gives this variable."""
+    """Returns the values that tests/reference/golden_file.py gives this variable."""
     kind = name.rsplit("/", 1)[1]
     fan_in = numpy.prod(shape[:3]) if kind == "weights" else numpy.prod(shape[:2])
     centre, radius = {"weights": (0.0, (6.0 / fan_in)**0.5), "depthwise_weights": (0.0, (6.0 / fan_in)**0.5),
