@@ -9,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/classifier.h"
 #include "common/model/ssd/ssd_network.h"
 #include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 #include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
@@ -20,16 +20,9 @@ namespace {
 using ::testing::ElementsAre;
 
 NetworkSpec BuildInception(int size, double multiplier = 1.0) {
-  config::Classifier classifier;
-  classifier.set_num_classes(1001);
-  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_height(size);
-  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(size);
-  classifier.mutable_feature_extractor()->set_type("inception_v2");
-  classifier.mutable_feature_extractor()->set_depth_multiplier(multiplier);
+  config::Classifier classifier = MakeClassifier("inception_v2", size, multiplier, 1001);
   classifier.mutable_feature_extractor()->set_min_depth(16);
-  NetworkSpec network = BuildClassifier(classifier);
-  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
-  return network;
+  return BuildChecked(classifier);
 }
 
 NetworkSpec BuildDetector(const std::string& extractor = "") {
@@ -57,12 +50,10 @@ const Node& NodeOf(const NetworkSpec& network, const std::string& name) {
 
 // The number that slim's own test expects, with the moving statistics, and the class scores.
 TEST(InceptionV2Test, HasTheNumberOfElementsOfSlim) {
-  const VariableLayout layout = *VariableLayout::Create(BuildInception(224).variables);
-  int64_t count = 0;
-  for (int64_t i = 0; i < layout.num_variables(); ++i) count += layout.num_elements(i);
-  EXPECT_EQ(count, 10173112 + 1025 * 1001);
+  const NetworkSpec network = BuildInception(224);
+  EXPECT_EQ(CountElements(network), 10173112 + 1025 * 1001);
   // 11.2 million.
-  EXPECT_EQ((layout.num_trainable_parameters() + 50000) / 100000, 112);
+  EXPECT_EQ((CountParameters(network) + 50000) / 100000, 112);
 }
 
 // The shapes that slim's own test expects.
@@ -83,7 +74,7 @@ TEST(InceptionV2Test, EndpointsHaveTheShapesOfSlim) {
 TEST(InceptionV2Test, ClassifierVariablesCarrySlimsNamesAndShapes) {
   const NetworkSpec network = BuildInception(224);
   const auto shape = [&](const std::string& name) {
-    return Find(network, "InceptionV2/" + name).shape;
+    return ShapeOf(network, "InceptionV2/" + name);
   };
   EXPECT_THAT(shape("Conv2d_1a_7x7/depthwise_weights"), ElementsAre(7, 7, 3, 8));
   EXPECT_THAT(shape("Conv2d_1a_7x7/pointwise_weights"), ElementsAre(1, 1, 24, 64));
@@ -101,8 +92,7 @@ TEST(InceptionV2Test, ClassifierVariablesCarrySlimsNamesAndShapes) {
 
 TEST(InceptionV2Test, NarrowNetworksRepeatFewerChannels) {
   const auto shape = [](double multiplier) {
-    return Find(BuildInception(64, multiplier), "InceptionV2/Conv2d_1a_7x7/depthwise_weights")
-        .shape;
+    return ShapeOf(BuildInception(64, multiplier), "InceptionV2/Conv2d_1a_7x7/depthwise_weights");
   };
   EXPECT_THAT(shape(0.5), ElementsAre(7, 7, 3, 8));
   EXPECT_THAT(shape(0.25), ElementsAre(7, 7, 3, 5));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 
 namespace pushpull {
 namespace {
@@ -39,16 +39,12 @@ Body Build(const MobiledetOptions& options, FeatureShape image = {320, 320, 3}) 
   body.endpoints =
       AddMobiledetBody("MobileDet", options, MobiledetScope(/*keras=*/false), &builder);
   EXPECT_EQ(body.endpoints.c5, static_cast<int>(builder.network().nodes.size()) - 1);
-  builder.AddNode("AvgPool", op::GlobalAveragePool(), {body.endpoints.c5});
-  builder.network().num_classes = builder.shape(body.endpoints.c5).channels;
-  body.network = std::move(builder).Finish();
-  EXPECT_EQ(CheckNetwork(body.network), absl::OkStatus());
+  body.network = FinishBody(std::move(builder), body.endpoints.c5);
   return body;
 }
 
 int64_t CountParameters(MobiledetVariant variant, double multiplier) {
-  return VariableLayout::Create(Build({variant, multiplier}).network.variables)
-      ->num_trainable_parameters();
+  return CountParameters(Build({variant, multiplier}).network);
 }
 
 // The numbers of the networks in tests/reference/backbones_torch.py.
@@ -90,9 +86,8 @@ TEST(MobiledetTest, DetectorsHaveThePublishedNumberOfParameters) {
   for (size_t v = 0; v < std::size(kVariants); ++v) {
     const Body body = Build({kVariants[v]});
     const std::vector<FeatureShape> shapes = body.shapes();
-    const VariableLayout layout = *VariableLayout::Create(body.network.variables);
-    int64_t count = CountHeadElements(shapes[3].channels, shapes[4].channels);
-    for (int64_t i = 0; i < layout.num_variables(); ++i) count += layout.num_elements(i);
+    const int64_t count =
+        CountHeadElements(shapes[3].channels, shapes[4].channels) + CountElements(body.network);
     EXPECT_EQ((count + 5000) / 10000, published[v]) << count;
   }
 }
@@ -117,9 +112,7 @@ TEST(MobiledetTest, SizesThatAreOddRoundUp) {
 }
 
 std::vector<int64_t> ShapeOf(const Body& body, const std::string& name) {
-  const VariableLayout layout = *VariableLayout::Create(body.network.variables);
-  const std::optional<int64_t> i = layout.Find("MobileDet/" + name);
-  return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+  return ShapeOf(body.network, "MobileDet/" + name);
 }
 
 TEST(MobiledetTest, VariablesOfTheCpuVariantCarryTensorFlowsNames) {
@@ -151,25 +144,17 @@ TEST(MobiledetTest, FusedAndTuckerBlocksCarryTensorFlowsNames) {
   EXPECT_THAT(ShapeOf(edge_tpu, "FusedConv_4/Conv/weights"), ElementsAre(5, 5, 16, 128));
 }
 
-int CountActivations(const Body& body, ActivationFunction function) {
-  return static_cast<int>(std::count_if(
-      body.network.nodes.begin(), body.network.nodes.end(), [function](const Node& node) {
-        const auto* const activation = std::get_if<op::Activation>(&node.op);
-        return activation != nullptr && activation->function == function;
-      }));
-}
-
 TEST(MobiledetTest, OnlyTheCpuVariantHasHardSwishAndSqueezes) {
   // One after the first convolution, two or three per block, one of them in the squeeze.
   const Body cpu = Build({MobiledetVariant::kCpu});
-  EXPECT_EQ(CountActivations(cpu, ActivationFunction::kHardSwish), 1 + 2 + 18 * 3);
-  EXPECT_EQ(CountActivations(cpu, ActivationFunction::kSigmoid), 19);
-  EXPECT_EQ(CountActivations(cpu, ActivationFunction::kRelu6), 0);
+  EXPECT_EQ(CountActivations(cpu.network, ActivationFunction::kHardSwish), 1 + 2 + 18 * 3);
+  EXPECT_EQ(CountActivations(cpu.network, ActivationFunction::kSigmoid), 19);
+  EXPECT_EQ(CountActivations(cpu.network, ActivationFunction::kRelu6), 0);
   const Body dsp = Build({MobiledetVariant::kDsp});
-  EXPECT_EQ(CountActivations(dsp, ActivationFunction::kHardSwish), 0);
-  EXPECT_EQ(CountActivations(dsp, ActivationFunction::kSigmoid), 0);
+  EXPECT_EQ(CountActivations(dsp.network, ActivationFunction::kHardSwish), 0);
+  EXPECT_EQ(CountActivations(dsp.network, ActivationFunction::kSigmoid), 0);
   // Without expansion, fused, inverted bottleneck, Tucker.
-  EXPECT_EQ(CountActivations(dsp, ActivationFunction::kRelu6), 1 + 1 + 8 + 11 * 2 + 2 * 2);
+  EXPECT_EQ(CountActivations(dsp.network, ActivationFunction::kRelu6), 1 + 1 + 8 + 11 * 2 + 2 * 2);
 }
 
 // MakeDivisible would give 16 channels for a quarter of 40.

@@ -1,7 +1,6 @@
 #include "common/model/families/mobilenet_edgetpu.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,8 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/classifier.h"
-#include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 
 namespace pushpull {
 namespace {
@@ -27,19 +25,8 @@ Body Build(const MobilenetEdgetpuOptions& options, FeatureShape image = {320, 32
   Body body;
   body.endpoints =
       AddMobilenetEdgetpuBody("MobilenetEdgeTPU", options, SlimHyperparams(), &builder);
-  builder.AddNode("AvgPool", op::GlobalAveragePool(), {body.endpoints.layer_23});
-  builder.network().num_classes = builder.shape(body.endpoints.layer_23).channels;
-  body.network = std::move(builder).Finish();
-  EXPECT_EQ(CheckNetwork(body.network), absl::OkStatus());
+  body.network = FinishBody(std::move(builder), body.endpoints.layer_23);
   return body;
-}
-
-// The elements of all variables, with the moving statistics.
-int64_t CountElements(const NetworkSpec& network) {
-  const VariableLayout layout = *VariableLayout::Create(network.variables);
-  int64_t count = 0;
-  for (int64_t i = 0; i < layout.num_variables(); ++i) count += layout.num_elements(i);
-  return count;
 }
 
 // The numbers that TensorFlow's own test of its Keras backbones expects, without the last
@@ -50,15 +37,7 @@ TEST(MobilenetEdgetpuTest, HasTheNumberOfElementsOfTensorFlow) {
 }
 
 NetworkSpec BuildMobilenetEdgetpu(double multiplier) {
-  config::Classifier classifier;
-  classifier.set_num_classes(1001);
-  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_height(224);
-  classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(224);
-  classifier.mutable_feature_extractor()->set_type("mobilenet_edgetpu");
-  classifier.mutable_feature_extractor()->set_depth_multiplier(multiplier);
-  NetworkSpec network = BuildClassifier(classifier);
-  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
-  return network;
+  return BuildChecked(MakeClassifier("mobilenet_edgetpu", 224, multiplier, 1001));
 }
 
 // The numbers of TensorFlow's Keras backbones and the layer of the class scores.
@@ -69,10 +48,8 @@ TEST(MobilenetEdgetpuTest, ClassifierHasTheNumberOfElementsOfTensorFlow) {
 
 TEST(MobilenetEdgetpuTest, ClassifierEndsWithSlimsLayers) {
   const NetworkSpec network = BuildMobilenetEdgetpu(0.5);
-  const VariableLayout layout = *VariableLayout::Create(network.variables);
   const auto shape = [&](const std::string& name) {
-    const std::optional<int64_t> i = layout.Find("MobilenetEdgeTPU/" + name);
-    return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+    return ShapeOf(network, "MobilenetEdgeTPU/" + name);
   };
   EXPECT_THAT(shape("Conv_1/weights"), ElementsAre(1, 1, 96, 1280));
   EXPECT_THAT(shape("Logits/Conv2d_1c_1x1/weights"), ElementsAre(1, 1, 1280, 1001));
@@ -102,9 +79,7 @@ TEST(MobilenetEdgetpuTest, EndpointsAreTheNodesOfTheirNames) {
 }
 
 std::vector<int64_t> ShapeOf(const Body& body, const std::string& name) {
-  const VariableLayout layout = *VariableLayout::Create(body.network.variables);
-  const std::optional<int64_t> i = layout.Find("MobilenetEdgeTPU/" + name);
-  return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+  return ShapeOf(body.network, "MobilenetEdgeTPU/" + name);
 }
 
 TEST(MobilenetEdgetpuTest, VariablesCarrySlimsNamesAndShapes) {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -9,56 +8,42 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/classifier.h"
 #include "common/model/families/depths.h"
-#include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
 
-config::Classifier MakeClassifier(int size, float width, int num_classes) {
-  config::Classifier classifier;
-  classifier.set_num_classes(num_classes);
-  auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
-  resizer->set_height(size);
-  resizer->set_width(size);
-  classifier.mutable_feature_extractor()->set_type("mobilenet_v2");
-  classifier.mutable_feature_extractor()->set_depth_multiplier(width);
-  return classifier;
-}
-
-int64_t CountParameters(const config::Classifier& classifier) {
-  return VariableLayout::Create(BuildClassifier(classifier).variables)->num_trainable_parameters();
-}
+constexpr char kType[] = "mobilenet_v2";
 
 TEST(MobilenetV2Test, HasThePublishedNumberOfParameters) {
-  EXPECT_EQ(CountParameters(MakeClassifier(224, 1.0f, 1000)), 3504872);
-  EXPECT_EQ(CountParameters(MakeClassifier(224, 1.4f, 1000)), 6108776);
-  EXPECT_EQ(CountParameters(MakeClassifier(224, 0.35f, 1000)), 1677128);
+  EXPECT_EQ(CountParameters(BuildChecked(MakeClassifier(kType, 224))), 3504872);
+  EXPECT_EQ(CountParameters(BuildChecked(MakeClassifier(kType, 224, 1.4f))), 6108776);
+  EXPECT_EQ(CountParameters(BuildChecked(MakeClassifier(kType, 224, 0.35f))), 1677128);
 }
 
 TEST(MobilenetV2Test, ParametersDoNotDependOnTheInputSize) {
   for (const int size : {32, 33, 96, 224}) {
-    EXPECT_EQ(CountParameters(MakeClassifier(size, 1.0f, 1000)), 3504872) << size;
+    EXPECT_EQ(CountParameters(BuildChecked(MakeClassifier(kType, size))), 3504872) << size;
   }
 }
 
 TEST(MobilenetV2Test, GreyInputAndHiddenLayerChangeTheCountAsExpected) {
-  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
-  const int64_t colour = CountParameters(classifier);
+  config::Classifier classifier = MakeClassifier(kType, 32, 1.0f, 10);
+  const int64_t colour = CountParameters(BuildChecked(classifier));
   classifier.set_num_channels(1);
-  EXPECT_EQ(colour - CountParameters(classifier), 3 * 3 * 2 * 32);
+  EXPECT_EQ(colour - CountParameters(BuildChecked(classifier)), 3 * 3 * 2 * 32);
   classifier.set_hidden_units(512);
-  EXPECT_EQ(CountParameters(classifier),
+  EXPECT_EQ(CountParameters(BuildChecked(classifier)),
             colour - 576 - (1280 * 10 + 10) + (1280 * 512 + 512) + (512 * 10 + 10));
 }
 
 // Returns the activation that follows the hidden layer of a classifier; kNone if there is none.
 ActivationFunction HiddenActivationOf(const config::Classifier& classifier,
                                       const std::string& hidden) {
-  const NetworkSpec network = BuildClassifier(classifier);
+  const NetworkSpec network = BuildChecked(classifier);
   for (const Node& node : network.nodes) {
     const auto* const activation = std::get_if<op::Activation>(&node.op);
     if (activation != nullptr && absl::StartsWith(node.name, hidden + "/")) {
@@ -70,7 +55,7 @@ ActivationFunction HiddenActivationOf(const config::Classifier& classifier,
 
 TEST(MobilenetV2Test, TheHiddenLayerHasTheActivationThatIsSetForIt) {
   const std::string hidden = "MobilenetV2/Logits/Conv2d_1b_1x1";
-  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
+  config::Classifier classifier = MakeClassifier(kType, 32, 1.0f, 10);
   classifier.set_hidden_units(16);
   EXPECT_EQ(HiddenActivationOf(classifier, hidden), ActivationFunction::kRelu6);
   auto* const hyperparams = classifier.mutable_feature_extractor()->mutable_conv_hyperparams();
@@ -87,24 +72,14 @@ TEST(MobilenetV2Test, TheHiddenLayerHasTheActivationThatIsSetForIt) {
   EXPECT_EQ(HiddenActivationOf(classifier, "resnet_v1_50/hidden"), ActivationFunction::kRelu);
 }
 
-// Returns the number of nodes that apply the function.
-int CountActivations(const NetworkSpec& network, ActivationFunction function) {
-  return static_cast<int>(
-      std::count_if(network.nodes.begin(), network.nodes.end(), [function](const Node& node) {
-        const auto* const activation = std::get_if<op::Activation>(&node.op);
-        return activation != nullptr && activation->function == function;
-      }));
-}
-
 TEST(MobilenetV2Test, SwishTakesThePlaceOfRelu6) {
-  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
+  config::Classifier classifier = MakeClassifier(kType, 32, 1.0f, 10);
   classifier.set_hidden_units(16);
-  const NetworkSpec relu6 = BuildClassifier(classifier);
+  const NetworkSpec relu6 = BuildChecked(classifier);
   auto* const hyperparams = classifier.mutable_feature_extractor()->mutable_conv_hyperparams();
   hyperparams->mutable_batch_norm();
   hyperparams->set_activation(config::Hyperparams::SWISH);
-  const NetworkSpec swish = BuildClassifier(classifier);
-  EXPECT_EQ(CheckNetwork(swish), absl::OkStatus());
+  const NetworkSpec swish = BuildChecked(classifier);
   EXPECT_EQ(swish.nodes.size(), relu6.nodes.size());
   // Conv, 16 expansions, 17 depthwise convolutions, Conv_1 and the hidden layer.
   EXPECT_EQ(CountActivations(relu6, ActivationFunction::kRelu6), 36);
@@ -123,7 +98,7 @@ const Window* WindowOf(const Node& node) {
 
 // Returns the output heights of the convolutions with stride 2 and of the last one.
 std::vector<int> Heights(int size) {
-  const NetworkSpec network = BuildClassifier(MakeClassifier(size, 1.0f, 10));
+  const NetworkSpec network = BuildChecked(MakeClassifier(kType, size, 1.0f, 10));
   std::vector<int> heights;
   for (const Node& node : network.nodes) {
     const Window* const window = WindowOf(node);
@@ -143,9 +118,9 @@ TEST(MobilenetV2Test, ShapesFollowCeilingDivision) {
 }
 
 TEST(MobilenetV2Test, RectangularInputKeepsItsAspect) {
-  config::Classifier classifier = MakeClassifier(64, 1.0f, 10);
+  config::Classifier classifier = MakeClassifier(kType, 64, 1.0f, 10);
   classifier.mutable_image_resizer()->mutable_fixed_shape_resizer()->set_width(96);
-  const NetworkSpec network = BuildClassifier(classifier);
+  const NetworkSpec network = BuildChecked(classifier);
   EXPECT_EQ(network.nodes[0].shape, (FeatureShape{32, 48, 32}));
   EXPECT_EQ(network.nodes.back().shape, (FeatureShape{1, 1, 10}));
 }
@@ -165,8 +140,7 @@ TEST(SamePaddingTest, IsAsymmetricAtStrideTwoOnEvenSizes) {
 
 TEST(MobilenetV2Test, EveryNodeReadsThePreviousOneAndSumsReadAnEarlierOneToo) {
   for (const float width : {0.35f, 1.0f, 1.4f}) {
-    const NetworkSpec network = BuildClassifier(MakeClassifier(96, width, 10));
-    EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
+    const NetworkSpec network = BuildChecked(MakeClassifier(kType, 96, width, 10));
     int sums = 0;
     for (int n = 0; n < static_cast<int>(network.nodes.size()); ++n) {
       const Node& node = network.nodes[n];
@@ -182,19 +156,15 @@ TEST(MobilenetV2Test, EveryNodeReadsThePreviousOneAndSumsReadAnEarlierOneToo) {
 }
 
 TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
-  const VariableLayout layout =
-      *VariableLayout::Create(BuildClassifier(MakeClassifier(32, 1.0f, 1000)).variables);
-  const auto shape = [&](const std::string& name) {
-    const std::optional<int64_t> i = layout.Find(name);
-    return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
-  };
+  const NetworkSpec network = BuildChecked(MakeClassifier(kType, 32));
+  const auto shape = [&](const std::string& name) { return ShapeOf(network, name); };
   using Shape = std::vector<int64_t>;
   EXPECT_EQ(shape("MobilenetV2/Conv/weights"), (Shape{3, 3, 3, 32}));
   EXPECT_EQ(shape("MobilenetV2/Conv/BatchNorm/gamma"), (Shape{32}));
   EXPECT_EQ(shape("MobilenetV2/Conv/BatchNorm/moving_variance"), (Shape{32}));
   EXPECT_EQ(shape("MobilenetV2/expanded_conv/depthwise/depthwise_weights"), (Shape{3, 3, 32, 1}));
   EXPECT_EQ(shape("MobilenetV2/expanded_conv/project/weights"), (Shape{1, 1, 32, 16}));
-  EXPECT_FALSE(layout.Find("MobilenetV2/expanded_conv/expand/weights").has_value());
+  EXPECT_EQ(shape("MobilenetV2/expanded_conv/expand/weights"), Shape());
   EXPECT_EQ(shape("MobilenetV2/expanded_conv_1/expand/weights"), (Shape{1, 1, 16, 96}));
   EXPECT_EQ(shape("MobilenetV2/expanded_conv_1/depthwise/BatchNorm/beta"), (Shape{96}));
   EXPECT_EQ(shape("MobilenetV2/expanded_conv_16/project/weights"), (Shape{1, 1, 960, 320}));
@@ -202,11 +172,11 @@ TEST(MobilenetV2Test, VariablesCarrySlimsNamesAndShapes) {
   EXPECT_EQ(shape("MobilenetV2/Logits/Conv2d_1c_1x1/weights"), (Shape{1, 1, 1280, 1000}));
   EXPECT_EQ(shape("MobilenetV2/Logits/Conv2d_1c_1x1/biases"), (Shape{1000}));
   // 52 convolutions with 5 variables each, and the 2 of the classifier.
-  EXPECT_EQ(layout.num_variables(), 52 * 5 + 2);
+  EXPECT_EQ(network.variables.size(), 52 * 5 + 2);
 }
 
 TEST(MobilenetV2Test, DefaultsAreSlimsTrainingScope) {
-  const NetworkSpec network = BuildClassifier(MakeClassifier(32, 1.0f, 10));
+  const NetworkSpec network = BuildChecked(MakeClassifier(kType, 32, 1.0f, 10));
   for (const VariableSpec& variable : network.variables) {
     if (!variable.name.ends_with("weights")) continue;
     EXPECT_EQ(variable.initializer.kind, Initializer::Kind::kTruncatedNormal) << variable.name;
@@ -225,14 +195,14 @@ TEST(MobilenetV2Test, DefaultsAreSlimsTrainingScope) {
 }
 
 TEST(MobilenetV2Test, ConvHyperparamsAreTakenAsWritten) {
-  config::Classifier classifier = MakeClassifier(32, 1.0f, 10);
+  config::Classifier classifier = MakeClassifier(kType, 32, 1.0f, 10);
   auto* hyperparams = classifier.mutable_feature_extractor()->mutable_conv_hyperparams();
   hyperparams->mutable_batch_norm()->set_decay(0.9f);
   hyperparams->mutable_batch_norm()->set_train(false);
   hyperparams->mutable_regularizer()->mutable_l2_regularizer()->set_weight(0.5f);
   hyperparams->set_regularize_depthwise(true);
   hyperparams->mutable_initializer()->mutable_variance_scaling_initializer();
-  const NetworkSpec network = BuildClassifier(classifier);
+  const NetworkSpec network = BuildChecked(classifier);
   const auto variable = [&](const std::string& name) {
     const auto found =
         std::find_if(network.variables.begin(), network.variables.end(),

@@ -1,7 +1,6 @@
 #include "common/model/families/mobilenet_v3.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,33 +8,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/classifier.h"
-#include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
 
-config::Classifier MakeClassifier(const std::string& type, int size, float width) {
-  config::Classifier classifier;
-  classifier.set_num_classes(1000);
-  auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
-  resizer->set_height(size);
-  resizer->set_width(size);
-  classifier.mutable_feature_extractor()->set_type(type);
-  classifier.mutable_feature_extractor()->set_depth_multiplier(width);
-  return classifier;
-}
-
-NetworkSpec Build(const std::string& type, int size = 224, float width = 1.0f) {
-  const NetworkSpec network = BuildClassifier(MakeClassifier(type, size, width));
-  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
-  return network;
-}
-
-int64_t CountParameters(const NetworkSpec& network) {
-  return VariableLayout::Create(network.variables)->num_trainable_parameters();
+NetworkSpec Build(const std::string& type, int size = 224, double width = 1.0) {
+  return BuildChecked(MakeClassifier(type, size, width));
 }
 
 // The numbers of torchvision's networks.
@@ -68,10 +49,9 @@ TEST(MobilenetV3Test, HasTheBlocksOfThePaper) {
 }
 
 TEST(MobilenetV3Test, VariablesCarrySlimsNamesAndShapes) {
-  const VariableLayout layout = *VariableLayout::Create(Build("mobilenet_v3_large").variables);
+  const NetworkSpec network = Build("mobilenet_v3_large");
   const auto shape = [&](const std::string& name) {
-    const std::optional<int64_t> i = layout.Find("MobilenetV3/" + name);
-    return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+    return ShapeOf(network, "MobilenetV3/" + name);
   };
   EXPECT_THAT(shape("Conv/weights"), ElementsAre(3, 3, 3, 16));
   EXPECT_THAT(shape("expanded_conv/expand/weights"), ElementsAre());  // it has no expansion
@@ -87,10 +67,7 @@ TEST(MobilenetV3Test, VariablesCarrySlimsNamesAndShapes) {
 
 TEST(MobilenetV3Test, AWidthBelowOneKeepsTheDepthOfTheLastConvolution) {
   const NetworkSpec network = Build("mobilenet_v3_small", 96, 0.5f);
-  const VariableLayout layout = *VariableLayout::Create(network.variables);
-  EXPECT_TRUE(layout.Find("MobilenetV3/Conv_2/weights").has_value());
-  const auto shape = layout.variables()[*layout.Find("MobilenetV3/Conv_2/weights")].shape;
-  EXPECT_THAT(shape, ElementsAre(1, 1, 288, 1024));
+  EXPECT_THAT(ShapeOf(network, "MobilenetV3/Conv_2/weights"), ElementsAre(1, 1, 288, 1024));
 }
 
 // A body with the means of its last map as scores.
@@ -103,10 +80,7 @@ Body BuildBody(const MobilenetV3Options& options, int size = 320) {
   NetworkBuilder builder("MobilenetV3", {size, size, 3}, /*freeze_batch_norm=*/false);
   Body body;
   body.endpoints = AddMobilenetV3Body("MobilenetV3", options, SlimHyperparams(), &builder);
-  builder.AddNode("AvgPool", op::GlobalAveragePool(), {body.endpoints.stride_32});
-  builder.network().num_classes = builder.shape(body.endpoints.stride_32).channels;
-  body.network = std::move(builder).Finish();
-  EXPECT_EQ(CheckNetwork(body.network), absl::OkStatus());
+  body.network = FinishBody(std::move(builder), body.endpoints.stride_32);
   return body;
 }
 
@@ -148,9 +122,8 @@ TEST(MobilenetV3Test, TheReducedTailHasThePublishedNumberOfParameters) {
 
 TEST(MobilenetV3Test, TheReducedTailBeginsWithTheFirstOutputAtStride32) {
   const Body body = BuildBody({MobilenetV3Size::kLarge, 1.0, 8, /*reduced_tail=*/true});
-  const VariableLayout layout = *VariableLayout::Create(body.network.variables);
   const auto shape = [&](const std::string& name) {
-    return layout.variables()[*layout.Find("MobilenetV3/" + name + "/weights")].shape;
+    return ShapeOf(body.network, "MobilenetV3/" + name + "/weights");
   };
   EXPECT_THAT(shape("expanded_conv_11/project"), ElementsAre(1, 1, 672, 112));
   EXPECT_THAT(shape("expanded_conv_12/expand"), ElementsAre(1, 1, 112, 672));

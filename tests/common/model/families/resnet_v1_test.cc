@@ -1,15 +1,13 @@
 #include "common/model/families/resnet_v1.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "common/model/classifier.h"
-#include "common/model/variable_layout.h"
+#include "tests/common/model/families/family_testing.h"
 
 namespace pushpull {
 namespace {
@@ -17,25 +15,14 @@ namespace {
 using ::testing::ElementsAre;
 
 NetworkSpec Build(const std::string& type, int size = 224) {
-  config::Classifier classifier;
-  classifier.set_num_classes(1000);
-  auto* resizer = classifier.mutable_image_resizer()->mutable_fixed_shape_resizer();
-  resizer->set_height(size);
-  resizer->set_width(size);
-  classifier.mutable_feature_extractor()->set_type(type);
-  const NetworkSpec network = BuildClassifier(classifier);
-  EXPECT_EQ(CheckNetwork(network), absl::OkStatus());
-  return network;
+  return BuildChecked(MakeClassifier(type, size));
 }
 
 // The numbers of torchvision's networks.
 TEST(ResnetV1Test, HasThePublishedNumberOfParameters) {
-  const auto count = [](const std::string& type) {
-    return VariableLayout::Create(Build(type).variables)->num_trainable_parameters();
-  };
-  EXPECT_EQ(count("resnet_v1_50"), 25557032);
-  EXPECT_EQ(count("resnet_v1_101"), 44549160);
-  EXPECT_EQ(count("resnet_v1_152"), 60192808);
+  EXPECT_EQ(CountParameters(Build("resnet_v1_50")), 25557032);
+  EXPECT_EQ(CountParameters(Build("resnet_v1_101")), 44549160);
+  EXPECT_EQ(CountParameters(Build("resnet_v1_152")), 60192808);
 }
 
 TEST(ResnetV1Test, EachBlockHalvesTheMapInItsFirstUnit) {
@@ -56,10 +43,9 @@ TEST(ResnetV1Test, EachBlockHalvesTheMapInItsFirstUnit) {
 }
 
 TEST(ResnetV1Test, VariablesCarrySlimsNamesAndShapes) {
-  const VariableLayout layout = *VariableLayout::Create(Build("resnet_v1_101").variables);
+  const NetworkSpec network = Build("resnet_v1_101");
   const auto shape = [&](const std::string& name) {
-    const std::optional<int64_t> i = layout.Find("resnet_v1_101/" + name);
-    return i.has_value() ? layout.variables()[*i].shape : std::vector<int64_t>{};
+    return ShapeOf(network, "resnet_v1_101/" + name);
   };
   EXPECT_THAT(shape("conv1/weights"), ElementsAre(7, 7, 3, 64));
   EXPECT_THAT(shape("block1/unit_1/bottleneck_v1/shortcut/weights"), ElementsAre(1, 1, 64, 256));
