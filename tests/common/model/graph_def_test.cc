@@ -15,6 +15,7 @@
 #include "common/config/model_types.h"
 #include "common/model/classifier.h"
 #include "common/model/model_layout.h"
+#include "tests/testkit/optimizer_test_util.h"
 #include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
@@ -41,13 +42,6 @@ std::vector<std::string> Texts(const GraphDef& graph) {
   std::vector<std::string> texts;
   for (const NodeDef& node : graph.node()) texts.push_back(Text(node));
   return texts;
-}
-
-VariableSpec Variable(const std::string& name, std::vector<int64_t> shape) {
-  VariableSpec variable;
-  variable.name = name;
-  variable.shape = std::move(shape);
-  return variable;
 }
 
 NetworkSpec Network(FeatureShape input, std::vector<Node> nodes) {
@@ -79,12 +73,12 @@ TEST(GraphDefTest, WritesLayersWithTheirVariables) {
         {1},
         {2, 2, 4}},
        {"N/dw/Relu6", op::Activation{ActivationFunction::kRelu6}, {2}, {2, 2, 4}}});
-  network.variables = {Variable("N/Conv/weights", {3, 3, 3, 4}),
-                       Variable("N/Conv/biases", {4}),
-                       Variable("N/dw/depthwise_weights", {3, 3, 4, 1}),
-                       Variable("N/dw/BatchNorm/beta", {4}),
-                       Variable("N/dw/BatchNorm/moving_mean", {4}),
-                       Variable("N/dw/BatchNorm/moving_variance", {4})};
+  network.variables = {MakeVariable("N/Conv/weights", {3, 3, 3, 4}),
+                       MakeVariable("N/Conv/biases", {4}),
+                       MakeVariable("N/dw/depthwise_weights", {3, 3, 4, 1}),
+                       MakeVariable("N/dw/BatchNorm/beta", {4}),
+                       MakeVariable("N/dw/BatchNorm/moving_mean", {4}),
+                       MakeVariable("N/dw/BatchNorm/moving_variance", {4})};
   const GraphDef graph = MakeGraphDef(network);
   EXPECT_THAT(
       Texts(graph),
@@ -144,7 +138,7 @@ TEST(GraphDefTest, WritesSharedVariablesOnce) {
       Network({4, 4, 2},
               {{"a", op::Convolution{{1, 1, {}}, 0, op::kNoVariable, 2}, {Node::kImage}, {4, 4, 2}},
                {"b", op::Convolution{{1, 1, {}}, 0, op::kNoVariable, 2}, {0}, {4, 4, 2}}});
-  network.variables = {Variable("a/weights", {1, 1, 2, 2})};
+  network.variables = {MakeVariable("a/weights", {1, 1, 2, 2})};
   EXPECT_THAT(
       Texts(MakeGraphDef(network)),
       ElementsAre("image = Placeholder() [-1, 4, 4, 2]", "a/weights = VariableV2() [1, 1, 2, 2]",

@@ -10,15 +10,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tests/testkit/optimizer_test_util.h"
+
 namespace pushpull {
 namespace {
-
-VariableSpec Variable(const char* name, int64_t elements) {
-  VariableSpec variable;
-  variable.name = name;
-  variable.shape = {elements};
-  return variable;
-}
 
 std::vector<ps::VariableEntry> Entries(const std::vector<VariableSpec>& variables) {
   return VariableEntries(*VariableLayout::Create(variables));
@@ -33,20 +28,20 @@ std::pair<std::string, std::string> Difference(const std::vector<VariableSpec>& 
 }
 
 TEST(VariableDifferenceTest, NamesTheFirstVariableThatDiffers) {
-  const VariableSpec a = Variable("a", 3);
-  const VariableSpec b = Variable("b", 4);
-  const VariableSpec c = Variable("c", 5);
+  const VariableSpec a = MakeVariable("a", {3});
+  const VariableSpec b = MakeVariable("b", {4});
+  const VariableSpec c = MakeVariable("c", {5});
   EXPECT_EQ(Difference({a, b, c}, {a, b, c}).first, "");
-  EXPECT_EQ(Difference({a, b, c}, {a, Variable("b", 8), Variable("c", 10)}),
+  EXPECT_EQ(Difference({a, b, c}, {a, MakeVariable("b", {8}), MakeVariable("c", {10})}),
             std::pair(std::string("b is [4] at the server and [8] at the clone"), b.name));
   EXPECT_EQ(Difference({a, b}, {a, c}),
             std::pair(std::string("variable 1 is b at the server and c at the clone"), c.name));
 }
 
 TEST(VariableDifferenceTest, NamesTheFirstVariableThatIsMissing) {
-  const VariableSpec a = Variable("a", 3);
-  const VariableSpec b = Variable("b", 4);
-  const VariableSpec c = Variable("c", 5);
+  const VariableSpec a = MakeVariable("a", {3});
+  const VariableSpec b = MakeVariable("b", {4});
+  const VariableSpec c = MakeVariable("c", {5});
   EXPECT_EQ(Difference({a, b, c}, {a}),
             std::pair(std::string("variable 1 is b at the server, the clone has only 1"), b.name));
   EXPECT_EQ(Difference({a}, {a, b, c}),
@@ -62,11 +57,11 @@ std::pair<std::string, std::string> DeclarationDifference(const std::vector<Vari
 }
 
 TEST(DeclarationDifferenceTest, NamesTheFirstAttributeThatDiffers) {
-  const VariableSpec a = Variable("a", 3);
+  const VariableSpec a = MakeVariable("a", {3});
   const auto changed = [&](float VariableSpec::*attribute, float value) {
-    VariableSpec b = Variable("b", 4);
+    VariableSpec b = MakeVariable("b", {4});
     b.*attribute = value;
-    return DeclarationDifference({a, Variable("b", 4)}, {a, b});
+    return DeclarationDifference({a, MakeVariable("b", {4})}, {a, b});
   };
   EXPECT_EQ(DeclarationDifference({a}, {a}).first, "");
   EXPECT_EQ(
@@ -82,7 +77,7 @@ TEST(DeclarationDifferenceTest, NamesTheFirstAttributeThatDiffers) {
   frozen.frozen = true;
   EXPECT_EQ(DeclarationDifference({frozen}, {a}).first,
             "a has frozen true at the server and false at the clone");
-  EXPECT_EQ(DeclarationDifference({a}, {Variable("a", 4)}).first,
+  EXPECT_EQ(DeclarationDifference({a}, {MakeVariable("a", {4})}).first,
             "a is [3] at the server and [4] at the clone");
 }
 
@@ -95,7 +90,7 @@ EntryList ListOf(const VariableLayout& layout) {
 }
 
 TEST(LayoutOfEntriesTest, KeepsAllAttributes) {
-  std::vector<VariableSpec> variables = {Variable("a", 3), Variable("b", 4)};
+  std::vector<VariableSpec> variables = {MakeVariable("a", {3}), MakeVariable("b", {4})};
   variables[0].shape = {};  // a scalar
   variables[0].l2_weight = 0.1f;
   variables[0].learning_rate_multiplier = 0.0f;
@@ -122,7 +117,8 @@ TEST(LayoutOfEntriesTest, KeepsAllAttributes) {
 
 // Changes the second of two good entries and expects a refusal that names it.
 void ExpectRefusal(const std::function<void(ps::VariableEntry*)>& change, const char* message) {
-  EntryList entries = ListOf(*VariableLayout::Create({Variable("a", 3), Variable("b", 4)}));
+  EntryList entries =
+      ListOf(*VariableLayout::Create({MakeVariable("a", {3}), MakeVariable("b", {4})}));
   change(&entries[1]);
   const absl::Status status = LayoutOfEntries(entries).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

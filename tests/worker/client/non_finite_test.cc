@@ -5,19 +5,14 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/testkit/optimizer_test_util.h"
+
 namespace pushpull {
 namespace {
 
-VariableSpec Variable(const char* name, int64_t elements) {
-  VariableSpec variable;
-  variable.name = name;
-  variable.shape = {elements};
-  return variable;
-}
-
 TEST(DescribeNonFiniteTest, NamesTheFirstBadWeightBeforeAnyGradient) {
-  const VariableLayout layout =
-      *VariableLayout::Create({Variable("a", 3), Variable("b", 4), Variable("c", 2)});
+  const VariableLayout layout = *VariableLayout::Create(
+      {MakeVariable("a", {3}), MakeVariable("b", {4}), MakeVariable("c", {2})});
   std::vector<float> weights(layout.total_elements(), 0.5f);
   std::vector<float> gradient(layout.total_elements(), 0.5f);
   EXPECT_EQ(DescribeNonFinite(layout, weights, gradient, /*loss_is_finite=*/false),
@@ -34,9 +29,9 @@ TEST(DescribeNonFiniteTest, NamesTheFirstBadWeightBeforeAnyGradient) {
 }
 
 TEST(DescribeNonFiniteTest, SaysThatAStatisticIsNoGradient) {
-  VariableSpec statistic = Variable("mean", 2);
+  VariableSpec statistic = MakeVariable("mean", {2});
   statistic.kind = VariableKind::kMovingStatistic;
-  const VariableLayout layout = *VariableLayout::Create({Variable("a", 3), statistic});
+  const VariableLayout layout = *VariableLayout::Create({MakeVariable("a", {3}), statistic});
   const std::vector<float> weights(layout.total_elements(), 0.5f);
   std::vector<float> gradient(layout.total_elements(), 0.5f);
   gradient[layout.offset(1) + 1] = HUGE_VALF;

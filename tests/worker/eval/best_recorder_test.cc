@@ -9,19 +9,13 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/optimizer_test_util.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {
 namespace {
 
 using ::testing::HasSubstr;
-
-VariableLayout OneVariable() {
-  VariableSpec variable;
-  variable.name = "w";
-  variable.shape = {5};
-  return *VariableLayout::Create({variable});
-}
 
 class BestRecorderTest : public ::testing::Test {
  protected:
@@ -47,7 +41,7 @@ class BestRecorderTest : public ::testing::Test {
   }
 
   const std::string run_ = TinyCheckpoint().run_id;
-  const VariableLayout layout_ = OneVariable();
+  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {5})});
   MemoryFileSystem files_;
   FailingReads failing_{&files_};
   BestRecorder recorder_{&failing_, "/d", "/d/eval"};

@@ -9,6 +9,7 @@
 #include "common/checkpoint/checkpoint_writer.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/optimizer_test_util.h"
 #include "tests/worker/eval/eval_testing.h"
 
 namespace pushpull {
@@ -16,13 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-VariableLayout SmallLayout() {
-  VariableSpec variable;
-  variable.name = "w";
-  variable.shape = {5};
-  return *VariableLayout::Create({variable});
-}
 
 class CheckpointWatcherTest : public ::testing::Test {
  protected:
@@ -47,7 +41,7 @@ class CheckpointWatcherTest : public ::testing::Test {
     files_.Corrupt(path, bytes);
   }
 
-  const VariableLayout layout_ = SmallLayout();
+  const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {5})});
   MemoryFileSystem files_;
   CheckpointWatcher watcher_{&files_, "/d"};
 };
