@@ -1,4 +1,4 @@
-// Tested by tests/common/wire/grpc/chunk_codec_test.cc.
+// Tested by tests/common/wire/grpc/chunk_message_test.cc.
 #include "common/base/payload.h"
 
 #include "common/base/crc32c.h"

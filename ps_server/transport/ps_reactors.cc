@@ -17,8 +17,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/wire/gradient_codec.h"
-#include "common/wire/grpc/chunk_codec.h"
 #include "common/wire/grpc/chunk_memory.h"
+#include "common/wire/grpc/chunk_message.h"
 
 namespace pushpull {
 namespace {
@@ -142,7 +142,7 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status TakeChunk(const grpc::ByteBuffer& buffer) {
     Payload payload;
-    PP_RETURN_IF_ERROR(DecodeChunk(buffer, &header_, &payload));
+    PP_RETURN_IF_ERROR(ParseChunk(buffer, &header_, &payload));
     header_.DiscardUnknownFields();
     PP_RETURN_IF_ERROR(rule_.Check(header_));
     if (header_.has_shared()) {
@@ -322,7 +322,7 @@ class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       }
     }
     header_.set_crc32c(crc);
-    buffer_ = EncodeChunk(header_, payload);
+    buffer_ = SerializeChunk(header_, payload);
     ++next_chunk_;
     if (floats.data + floats.size_bytes == end) {
       snapshot_.payload.owner.reset();  // buffer_ keeps what it still needs

@@ -22,7 +22,7 @@
 #include "common/base/status_macros.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/byte_stream_call.h"
-#include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/chunk_message.h"
 #include "common/wire/grpc/grpc_runtime.h"
 #include "common/wire/grpc/status_mapping.h"
 #include "common/wire/security/peer_secret.h"
@@ -93,12 +93,12 @@ class GrpcPushStream final : public PushStream {
     });
     if (!shared.has_value()) {
       header->set_crc32c(Crc32c(payload.data, payload.size_bytes));
-      return EncodeChunk(*header, payload);
+      return SerializeChunk(*header, payload);
     }
     token_ = shared->token();
     header->set_crc32c(crc);
     *header->mutable_shared() = *std::move(shared);
-    return EncodeChunk(*header, Payload());
+    return SerializeChunk(*header, Payload());
   }
 
   const std::string context_;
@@ -245,7 +245,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
   ByteStreamCall call(&raw_stub_, RowOf(PsMethod::kPull).path, timeout);
-  call.Write(EncodeChunk(sent, Payload()), /*last=*/true);
+  call.Write(SerializeChunk(sent, Payload()), /*last=*/true);
   int64_t last_chunk = -1;
   call.StartRead(&buffers[0]);
   for (int current = 0; call.WaitRead(); current = 1 - current) {
@@ -269,7 +269,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
                           }));
       return nullptr;
     };
-    PP_ASSIGN_OR_RETURN(const uint32_t crc, DecodeChunkInto(buffers[current], &header, place));
+    PP_ASSIGN_OR_RETURN(const uint32_t crc, ParseChunkInto(buffers[current], &header, place));
     buffers[current].Clear();
     PP_RETURN_IF_ERROR(CheckPulledBytes(header, shared_crc.value_or(crc), context));
     last_chunk = header.chunk();

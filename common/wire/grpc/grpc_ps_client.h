@@ -1,4 +1,4 @@
-// PsClient over gRPC. Push and Pull transfer chunks as raw slices (chunk_codec.h). The calling
+// PsClient over gRPC. Push and Pull transfer chunks as raw slices (chunk_message.h). The calling
 // thread drives its call; the client has no threads.
 //
 // A call without a connection first waits for one, up to a second (less if its timeout is shorter);

@@ -22,7 +22,7 @@
 #include "gtest/gtest.h"
 
 #include "common/wire/grpc/byte_stream_call.h"
-#include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/chunk_message.h"
 #include "common/wire/security/transport_credentials.h"
 #include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
@@ -255,11 +255,11 @@ TEST_F(AccessOverTlsTest, RefusesAPushThatChangesItsWorker) {
   chunk.mutable_key()->set_worker_id(0);
   const Payload payload = MakePayload(16, 3);
   chunk.set_crc32c(Crc32c(payload.data, payload.size_bytes));
-  ASSERT_TRUE(call.Write(EncodeChunk(chunk, payload), /*last=*/false));
+  ASSERT_TRUE(call.Write(SerializeChunk(chunk, payload), /*last=*/false));
   handler_.AwaitChunks(1);
   chunk.set_chunk(1);
   chunk.mutable_key()->set_worker_id(2);
-  call.Write(EncodeChunk(chunk, payload), /*last=*/true);
+  call.Write(SerializeChunk(chunk, payload), /*last=*/true);
   grpc::ByteBuffer reply;
   call.StartRead(&reply);
   EXPECT_FALSE(call.WaitRead());

@@ -1,4 +1,4 @@
-#include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/chunk_message.h"
 
 #include <grpcpp/support/slice.h>
 
@@ -55,11 +55,11 @@ ps::PushChunk Header() {
   return header;
 }
 
-// Calls DecodeChunkInto with memory of exactly the right size. Returns the payload.
+// Calls ParseChunkInto with memory of exactly the right size. Returns the payload.
 absl::StatusOr<std::string> DecodeInto(const grpc::ByteBuffer& buffer, ps::PushChunk* header) {
   std::vector<char> bytes;
   int places = 0;
-  const auto crc = DecodeChunkInto(buffer, header, [&](size_t size) -> absl::StatusOr<char*> {
+  const auto crc = ParseChunkInto(buffer, header, [&](size_t size) -> absl::StatusOr<char*> {
     ++places;
     bytes.resize(size);
     return bytes.data();
@@ -70,28 +70,28 @@ absl::StatusOr<std::string> DecodeInto(const grpc::ByteBuffer& buffer, ps::PushC
   return std::string(bytes.begin(), bytes.end());
 }
 
-TEST(ChunkCodecTest, EncodesTheSameBytesAsProtobuf) {
+TEST(ChunkMessageTest, EncodesTheSameBytesAsProtobuf) {
   for (size_t size : {0, 1, 4, 127, 128, 4096, 1 << 20}) {
     const Payload payload = MakePayload(size, 1);
     ps::PushChunk plain = Header();
     plain.set_payload(ToString(payload));
-    EXPECT_EQ(Flatten(EncodeChunk(Header(), payload)), plain.SerializeAsString()) << size;
+    EXPECT_EQ(Flatten(SerializeChunk(Header(), payload)), plain.SerializeAsString()) << size;
   }
   ps::PullChunk pull;
   pull.set_version(9);
   const Payload payload = MakePayload(1000, 2);
-  const std::string bytes = Flatten(EncodeChunk(pull, payload));
+  const std::string bytes = Flatten(SerializeChunk(pull, payload));
   ps::PullChunk parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes));
   EXPECT_EQ(parsed.version(), 9);
   EXPECT_EQ(parsed.payload(), ToString(payload));
 }
 
-TEST(ChunkCodecTest, EncodingDoesNotCopyThePayload) {
+TEST(ChunkMessageTest, EncodingDoesNotCopyThePayload) {
   const Payload payload = MakePayload(1 << 16, 3);
   const long owners = payload.owner.use_count();
   {
-    const grpc::ByteBuffer buffer = EncodeChunk(Header(), payload);
+    const grpc::ByteBuffer buffer = SerializeChunk(Header(), payload);
     EXPECT_EQ(payload.owner.use_count(), owners + 1);
     std::vector<grpc::Slice> slices;
     ASSERT_TRUE(buffer.Dump(&slices).ok());
@@ -101,7 +101,7 @@ TEST(ChunkCodecTest, EncodingDoesNotCopyThePayload) {
   EXPECT_EQ(payload.owner.use_count(), owners);
 }
 
-TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
+TEST(ChunkMessageTest, DecodesProtobufInAnySlicing) {
   ps::PushChunk plain = Header();
   plain.set_payload(ToString(MakePayload(5000, 4)));
   const std::string bytes = plain.SerializeAsString();
@@ -109,7 +109,7 @@ TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
            {1}, {2}, {7}, {bytes.size()}, {100, 1, 3}, {60, 4000}, {bytes.size() - 1}}) {
     ps::PushChunk header;
     Payload payload;
-    ASSERT_TRUE(DecodeChunk(Split(bytes, sizes), &header, &payload).ok());
+    ASSERT_TRUE(ParseChunk(Split(bytes, sizes), &header, &payload).ok());
     EXPECT_EQ(header.SerializeAsString(), Header().SerializeAsString());
     EXPECT_EQ(ToString(payload), plain.payload());
     ps::PushChunk same_header;
@@ -118,85 +118,85 @@ TEST(ChunkCodecTest, DecodesProtobufInAnySlicing) {
   }
 }
 
-TEST(ChunkCodecTest, AsksForMemoryWithTheHeaderWhereverItStands) {
+TEST(ChunkMessageTest, AsksForMemoryWithTheHeaderWhereverItStands) {
   ps::PushChunk after;
   after.set_chunk(7);
   const std::string bytes = "\x7a\x02ok" + after.SerializeAsString();
   ps::PushChunk header;
   char out[2];
-  const auto crc = DecodeChunkInto(Split(bytes, {1}), &header, [&](size_t size) {
+  const auto crc = ParseChunkInto(Split(bytes, {1}), &header, [&](size_t size) {
     EXPECT_EQ(size, 2);
     EXPECT_EQ(header.chunk(), 7);
     return absl::StatusOr<char*>(out);
   });
   EXPECT_TRUE(crc.ok()) << crc.status();
   EXPECT_EQ(std::string(out, 2), "ok");
-  const auto refused = DecodeChunkInto(Whole(bytes), &header, [](size_t) {
+  const auto refused = ParseChunkInto(Whole(bytes), &header, [](size_t) {
     return absl::StatusOr<char*>(absl::AbortedError("no room"));
   });
   EXPECT_EQ(refused.status(), absl::AbortedError("no room"));
   EXPECT_EQ(DecodeInto(Whole(Header().SerializeAsString()), &header).value_or("failed"), "");
 }
 
-TEST(ChunkCodecTest, ReturnsTheChecksumOfGatheredBytes) {
+TEST(ChunkMessageTest, ReturnsTheChecksumOfGatheredBytes) {
   const Payload sent = MakePayload(300001, 9);
-  const std::string bytes = Flatten(EncodeChunk(Header(), sent));
+  const std::string bytes = Flatten(SerializeChunk(Header(), sent));
   for (const size_t piece_bytes : {1000, 65536, 70001, 200000}) {
     ps::PushChunk header;
     Payload payload;
-    ASSERT_TRUE(DecodeChunk(Split(bytes, {piece_bytes}), &header, &payload).ok());
+    ASSERT_TRUE(ParseChunk(Split(bytes, {piece_bytes}), &header, &payload).ok());
     ASSERT_TRUE(payload.crc32c.has_value());
     EXPECT_EQ(*payload.crc32c, Crc32c(sent.data, sent.size_bytes)) << piece_bytes;
   }
   ps::PushChunk header;
   Payload shared;
-  ASSERT_TRUE(DecodeChunk(Whole(bytes), &header, &shared).ok());
+  ASSERT_TRUE(ParseChunk(Whole(bytes), &header, &shared).ok());
   EXPECT_FALSE(shared.crc32c.has_value());
   EXPECT_EQ(Crc32cOf(shared), Crc32c(sent.data, sent.size_bytes));
 }
 
-TEST(ChunkCodecTest, DoesNotCopyASingleSlice) {
-  const grpc::Slice slice(Flatten(EncodeChunk(Header(), MakePayload(70000, 5))));
+TEST(ChunkMessageTest, DoesNotCopyASingleSlice) {
+  const grpc::Slice slice(Flatten(SerializeChunk(Header(), MakePayload(70000, 5))));
   ps::PushChunk header;
   Payload payload;
   {
     const grpc::ByteBuffer buffer(&slice, 1);
-    ASSERT_TRUE(DecodeChunk(buffer, &header, &payload).ok());
+    ASSERT_TRUE(ParseChunk(buffer, &header, &payload).ok());
   }
   EXPECT_EQ(payload.data + payload.size_bytes, reinterpret_cast<const char*>(slice.end()));
   EXPECT_EQ(ToString(payload), ToString(MakePayload(70000, 5)));
 }
 
-TEST(ChunkCodecTest, DoesNotCopyAdjacentSlices) {
-  const grpc::Slice whole(Flatten(EncodeChunk(Header(), MakePayload(70000, 6))));
+TEST(ChunkMessageTest, DoesNotCopyAdjacentSlices) {
+  const grpc::Slice whole(Flatten(SerializeChunk(Header(), MakePayload(70000, 6))));
   const std::vector<grpc::Slice> pieces = {whole.sub(0, 20000), grpc::Slice(),
                                            whole.sub(20000, 20100), whole.sub(20100, whole.size())};
   ps::PushChunk header;
   Payload payload;
-  ASSERT_TRUE(DecodeChunk(grpc::ByteBuffer(pieces.data(), pieces.size()), &header, &payload).ok());
+  ASSERT_TRUE(ParseChunk(grpc::ByteBuffer(pieces.data(), pieces.size()), &header, &payload).ok());
   EXPECT_EQ(payload.data + payload.size_bytes, reinterpret_cast<const char*>(whole.end()));
   EXPECT_EQ(ToString(payload), ToString(MakePayload(70000, 6)));
 }
 
-TEST(ChunkCodecTest, PayloadNeedNotBeLast) {
+TEST(ChunkMessageTest, PayloadNeedNotBeLast) {
   ps::PushChunk rest;
   rest.set_shard(5);
   const std::string bytes = std::string("\x7a\x04wxyz") + rest.SerializeAsString();
   for (size_t size : {size_t{1}, bytes.size()}) {
     ps::PushChunk header;
     Payload payload;
-    ASSERT_TRUE(DecodeChunk(Split(bytes, {size}), &header, &payload).ok());
+    ASSERT_TRUE(ParseChunk(Split(bytes, {size}), &header, &payload).ok());
     EXPECT_EQ(header.shard(), 5);
     EXPECT_EQ(ToString(payload), "wxyz");
   }
 }
 
-TEST(ChunkCodecTest, AcceptsAMissingPayloadAndUnknownFields) {
+TEST(ChunkMessageTest, AcceptsAMissingPayloadAndUnknownFields) {
   ps::PushChunk header;
   Payload payload;
-  ASSERT_TRUE(DecodeChunk(grpc::ByteBuffer(), &header, &payload).ok());
+  ASSERT_TRUE(ParseChunk(grpc::ByteBuffer(), &header, &payload).ok());
   EXPECT_EQ(payload.size_bytes, 0);
-  ASSERT_TRUE(DecodeChunk(Whole(Header().SerializeAsString()), &header, &payload).ok());
+  ASSERT_TRUE(ParseChunk(Whole(Header().SerializeAsString()), &header, &payload).ok());
   EXPECT_EQ(payload.size_bytes, 0);
   EXPECT_EQ(header.chunk(), 300);
 
@@ -205,13 +205,13 @@ TEST(ChunkCodecTest, AcceptsAMissingPayloadAndUnknownFields) {
                               std::string("\xa9\x06\1\2\3\4\5\6\7\x08", 10) + "\xb2\x06\x02hi" +
                               "\xbd\x06\1\2\3\4" + "\x78\x05";
   ASSERT_TRUE(
-      DecodeChunk(Whole(Header().SerializeAsString() + unknown + "\x7a\x02ok"), &header, &payload)
+      ParseChunk(Whole(Header().SerializeAsString() + unknown + "\x7a\x02ok"), &header, &payload)
           .ok());
   EXPECT_EQ(header.chunk(), 300);
   EXPECT_EQ(ToString(payload), "ok");
 }
 
-TEST(ChunkCodecTest, RefusesHostileBytes) {
+TEST(ChunkMessageTest, RefusesHostileBytes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"payload twice", "\x7a\x01x\x7a\x01y"},
       {"payload longer than the message", "\x7a\x05xyz"},
@@ -239,7 +239,7 @@ TEST(ChunkCodecTest, RefusesHostileBytes) {
     for (size_t size : {size_t{1}, bytes.size()}) {
       ps::PushChunk header;
       Payload payload;
-      const absl::Status status = DecodeChunk(Split(bytes, {size}), &header, &payload);
+      const absl::Status status = ParseChunk(Split(bytes, {size}), &header, &payload);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
       EXPECT_EQ(payload.size_bytes, 0) << name;
       EXPECT_EQ(DecodeInto(Split(bytes, {size}), &header).status(), status) << name;
@@ -247,9 +247,9 @@ TEST(ChunkCodecTest, RefusesHostileBytes) {
   }
 }
 
-// The codec must read what protobuf accepts in the same way. What protobuf refuses, it must refuse
+// The parser must read what protobuf accepts in the same way. What protobuf refuses, it must refuse
 // or read without harm.
-TEST(ChunkCodecTest, AgreesWithProtobufOnDamagedBytes) {
+TEST(ChunkMessageTest, AgreesWithProtobufOnDamagedBytes) {
   ps::PushChunk plain = Header();
   plain.set_payload("0123456789abcdef");
   const std::string good = plain.SerializeAsString();
@@ -263,7 +263,7 @@ TEST(ChunkCodecTest, AgreesWithProtobufOnDamagedBytes) {
     ps::PushChunk header, parsed;
     Payload payload;
     const grpc::ByteBuffer buffer = Split(bytes, {1 + random.NextBelow(20)});
-    const bool ok = DecodeChunk(buffer, &header, &payload).ok();
+    const bool ok = ParseChunk(buffer, &header, &payload).ok();
     const bool protobuf_ok = parsed.ParseFromString(bytes);
     ps::PushChunk same_header;
     const auto placed = DecodeInto(buffer, &same_header);

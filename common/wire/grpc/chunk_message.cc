@@ -1,4 +1,4 @@
-#include "common/wire/grpc/chunk_codec.h"
+#include "common/wire/grpc/chunk_message.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <grpcpp/support/slice.h>
@@ -259,7 +259,8 @@ absl::Status DecodeFields(const grpc::ByteBuffer& buffer, std::vector<grpc::Slic
 
 }  // namespace
 
-grpc::ByteBuffer EncodeChunk(const google::protobuf::MessageLite& header, const Payload& payload) {
+grpc::ByteBuffer SerializeChunk(const google::protobuf::MessageLite& header,
+                                const Payload& payload) {
   std::string bytes;
   header.AppendToString(&bytes);
   if (payload.size_bytes == 0) {
@@ -272,8 +273,8 @@ grpc::ByteBuffer EncodeChunk(const google::protobuf::MessageLite& header, const 
   return grpc::ByteBuffer(slices, 2);
 }
 
-absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
-                         Payload* payload) {
+absl::Status ParseChunk(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* header,
+                        Payload* payload) {
   *payload = Payload();
   std::vector<grpc::Slice> slices;
   std::optional<PayloadPosition> found;
@@ -282,9 +283,8 @@ absl::Status DecodeChunk(const grpc::ByteBuffer& buffer, google::protobuf::Messa
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> DecodeChunkInto(const grpc::ByteBuffer& buffer,
-                                         google::protobuf::MessageLite* header,
-                                         ChunkPlaceFn place) {
+absl::StatusOr<uint32_t> ParseChunkInto(const grpc::ByteBuffer& buffer,
+                                        google::protobuf::MessageLite* header, ChunkPlaceFn place) {
   std::vector<grpc::Slice> slices;
   std::optional<PayloadPosition> found;
   PP_RETURN_IF_ERROR(DecodeFields(buffer, &slices, header, &found));
