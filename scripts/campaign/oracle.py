@@ -6,8 +6,8 @@ import pathlib
 import re
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "e2e" / "hostile"))
-from http2 import fields  # pylint: disable=wrong-import-position
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "testkit"))
+from protobuf_fields import fields  # pylint: disable=wrong-import-position
 
 MANIFEST_BEGIN = re.compile(rb'^\{"manifest_sha256":"([0-9a-f]{64})",\n')
 SERVING = re.compile(r"serving version (\d+) in epoch (\d+)")

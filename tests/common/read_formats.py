@@ -4,8 +4,12 @@ usage: read_formats.py events FILE | safetensors FILE
 """
 import json
 import math
+import pathlib
 import struct
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
+from protobuf_fields import fields  # pylint: disable=wrong-import-position
 
 
 def crc32c(data):
@@ -36,45 +40,18 @@ def records(path):
         at += 16 + length
 
 
-def varint(data, at):
-    value = shift = 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-
-
-def fields(data):
-    """Yields (field number, value) of a protobuf message; varints are ints, all other values bytes."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = varint(data, at)
-        else:
-            size = {1: 8, 5: 4}.get(kind)
-            if size is None:
-                assert kind == 2, kind
-                size, at = varint(data, at)
-            value, at = data[at:at + size], at + size
-        yield key >> 3, value
-
-
 def print_events(path):
     for record in records(path):
-        event = dict(fields(record))
-        (wall_time,) = struct.unpack("<d", event[1])
-        step = event.get(2, 0)
+        event = fields(record)
+        (wall_time,) = struct.unpack("<d", event[1][0])
+        step = event.get(2, [0])[0]
         step -= (step >> 63) << 64
         if 3 in event:
-            print(wall_time, step, "version", event[3].decode())
-        for number, value in fields(event.get(5, b"")):
-            assert number == 1
-            value = dict(fields(value))
-            print(wall_time, step, value[1].decode(), struct.unpack("<f", value[2])[0])
+            print(wall_time, step, "version", event[3][0].decode())
+        summary = fields(event.get(5, [b""])[0])
+        assert set(summary) <= {1}, summary
+        for value in map(fields, summary.get(1, [])):
+            print(wall_time, step, value[1][0].decode(), struct.unpack("<f", value[2][0])[0])
 
 
 def print_safetensors(path):

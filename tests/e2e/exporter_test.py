@@ -7,36 +7,9 @@ import struct
 import subprocess
 
 from harness import BIN, ROOT, EndToEndTest, main, read_safetensors
+from protobuf_fields import fields
 
 EMA = "/ExponentialMovingAverage"
-
-
-def fields(data):
-    """Parses a protobuf message. Returns field number -> list of values: ints for varints, otherwise bytes."""
-    result, at = {}, 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (data[at] & 127) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        kind = key & 7
-        if kind == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(kind) or varint()
-            value = data[at:at + size]
-            assert len(value) == size
-            at += size
-        result.setdefault(key >> 3, []).append(value)
-    return result
 
 
 class OnnxFile:

@@ -21,7 +21,8 @@ from harness import EndToEndTest, free_port, main
 HOSTILE = pathlib.Path(__file__).resolve().parent / "hostile"
 sys.path.insert(0, str(HOSTILE))
 from attacks import ATTACKS, CONTROL  # noqa: E402
-from http2 import Connection, fields  # noqa: E402
+from http2 import Connection  # noqa: E402
+from protobuf_fields import fields  # noqa: E402
 
 FULL = os.environ.get("PUSHPULL_TEST_FULL") == "1"
 MIB = 1 << 20

@@ -15,6 +15,7 @@ from state_files import applied_version
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "e2e" / "hostile")]
 import http2  # pylint: disable=wrong-import-position
 import plot_events  # pylint: disable=wrong-import-position
+import protobuf_fields  # pylint: disable=wrong-import-position
 
 SERVING = 1  # grpc.health.v1.HealthCheckResponse
 
@@ -181,7 +182,7 @@ class Training(EndToEndTest):
         self.addCleanup(connection.close)
         deadline = time.monotonic() + PATIENCE_S
         reply = connection.call("/grpc.health.v1.Health/Check", b"")
-        while http2.fields(reply) != {1: [SERVING]}:  # the log tells it a moment before the service does
+        while protobuf_fields.fields(reply) != {1: [SERVING]}:  # the log tells it a moment before the service does
             self.assertLess(time.monotonic(), deadline, reply)
             reply = connection.call("/grpc.health.v1.Health/Check", b"")
 

@@ -9,6 +9,7 @@ attacks expect that the server cuts their connections, so that is not an error.
 import ctypes
 import json
 import os
+import pathlib
 import random
 import resource
 import socket
@@ -16,8 +17,11 @@ import struct
 import sys
 import time
 
-from http2 import (CONTINUATION, HEADERS, PREFACE, SETTINGS, Connection, field, fields, fixed32, fixed64, frame,
-                   grpc_message, hpack_length, literal, request_headers)
+from http2 import (CONTINUATION, HEADERS, PREFACE, SETTINGS, Connection, field, fixed32, fixed64, frame, grpc_message,
+                   hpack_length, literal, request_headers)
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "testkit"))
+from protobuf_fields import fields  # pylint: disable=wrong-import-position
 
 CPU_SHARE = 0.10
 MIB = 1 << 20

@@ -44,37 +44,6 @@ def fixed64(number, value):
     return varint(number << 3 | 1) + struct.pack("<Q", value)
 
 
-def fields(message):
-    """Parses a protobuf message. Returns field number -> list of values: bytes if length-delimited, otherwise ints."""
-    result, at = {}, 0
-
-    def number():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7f) << shift
-            shift += 7
-            if not byte & 0x80:
-                return value
-
-    while at < len(message):
-        tag = number()
-        if tag & 7 == 0:
-            value = number()
-        elif tag & 7 == 2:
-            size = number()
-            value = message[at:at + size]
-            at += size
-        else:
-            size = 8 if tag & 7 == 1 else 4
-            value = int.from_bytes(message[at:at + size], "little")
-            at += size
-        result.setdefault(tag >> 3, []).append(value)
-    return result
-
-
 def hpack_length(value, bits=7):
     """Returns an HPACK integer with a prefix of `bits` bits (RFC 7541, 5.1)."""
     limit = (1 << bits) - 1
