@@ -1,8 +1,4 @@
 // Tests how the config of a file is validated.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +7,7 @@
 
 #include "common/config/pipeline_config.h"
 #include "common/config/validate_config.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -20,17 +17,9 @@ using ::testing::HasSubstr;
 
 class LoadConfigOfTrainDirTest : public testing::Test {
  protected:
-  LoadConfigOfTrainDirTest()
-      : train_dir_(absl::StrCat(testing::TempDir(), "/load_config_", getpid())) {
-    std::filesystem::create_directories(train_dir_);
-  }
-  ~LoadConfigOfTrainDirTest() override { std::filesystem::remove_all(train_dir_); }
+  void Write(const std::string& text) const { train_dir_.Write(kTrainDirConfigName, text); }
 
-  void Write(const std::string& text) const {
-    std::ofstream(absl::StrCat(train_dir_, "/", kTrainDirConfigName)) << text;
-  }
-
-  const std::string train_dir_;
+  const TestFolder train_dir_;
 };
 
 TEST_F(LoadConfigOfTrainDirTest, ReturnsTheConfigThatIsThere) {
@@ -54,27 +43,27 @@ TEST_F(LoadConfigOfTrainDirTest, ReturnsTheConfigThatIsThere) {
     eval_input_reader { synthetic_input_reader { seed: 2 } }
   )");
   Write(text);
-  const auto config = LoadConfigOfTrainDir(train_dir_);
+  const auto config = LoadConfigOfTrainDir(train_dir_.path());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->train_config().batch_size(), 7);
 }
 
 TEST_F(LoadConfigOfTrainDirTest, SaysWhatTheFolderShouldBeIfThereIsNoConfig) {
-  const absl::Status missing = LoadConfigOfTrainDir(train_dir_).status();
+  const absl::Status missing = LoadConfigOfTrainDir(train_dir_.path()).status();
   EXPECT_TRUE(absl::IsNotFound(missing)) << missing;
-  EXPECT_EQ(missing.message(), train_dir_ +
+  EXPECT_EQ(missing.message(), train_dir_.path() +
                                    ": no pipeline.config there; expected the --train_dir "
                                    "of a ps_server that has started");
 }
 
 TEST_F(LoadConfigOfTrainDirTest, ListsTheProblemsOfTheConfig) {
   Write("model {}");
-  const absl::Status invalid = LoadConfigOfTrainDir(train_dir_).status();
+  const absl::Status invalid = LoadConfigOfTrainDir(train_dir_.path()).status();
   EXPECT_TRUE(absl::IsInvalidArgument(invalid)) << invalid;
   EXPECT_THAT(std::string(invalid.message()),
-              AllOf(HasSubstr(train_dir_ + "/pipeline.config"), HasSubstr("problem")));
+              AllOf(HasSubstr(train_dir_.path() + "/pipeline.config"), HasSubstr("problem")));
   Write("no protobuf text");
-  EXPECT_TRUE(absl::IsInvalidArgument(LoadConfigOfTrainDir(train_dir_).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(LoadConfigOfTrainDir(train_dir_.path()).status()));
 }
 
 }  // namespace

@@ -54,6 +54,15 @@ class RunFilesTest : public ::testing::Test {
     options_.num_replicas = 1;
   }
 
+  // Starts the server and trains some steps.
+  void TrainSomeSteps(TestServer* server) {
+    ASSERT_TRUE(server->Start().ok());
+    TestClone clone(server, {});
+    ASSERT_TRUE(server->Await([](const auto& status) { return status.version() >= 3; }));
+    clone.Stop();
+    clone.Join().IgnoreError();
+  }
+
   // Trains until a checkpoint of step `durable_step` or later exists and `step` has been applied,
   // then kills the server as SIGKILL does. Returns the last applied version.
   uint64_t TrainAndKill(uint64_t step, uint64_t durable_step = 5) {
@@ -424,11 +433,7 @@ TEST_F(RunFilesTest, TooManyReplicasNameTheLimitThatAppliesAndWhatToDo) {
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
   options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
   TestServer server(folder_, options_);
-  ASSERT_TRUE(server.Start().ok());
-  TestClone clone(&server, {});
-  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
-  clone.Stop();
-  clone.Join().IgnoreError();
+  ASSERT_NO_FATAL_FAILURE(TrainSomeSteps(&server));
   // The first thing that another server does, while this server is suspended.
   ASSERT_TRUE(WriteFileAtomically(files_, train_dir() + "/EPOCH", "7\n").ok());
   const absl::Status end = server.DrainAndClose();
@@ -443,11 +448,7 @@ TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
 TEST_F(RunFilesTest, AServerWhoseFolderWasMadeAnewMixesNoRuns) {
   options_.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000";
   TestServer server(folder_, options_);
-  ASSERT_TRUE(server.Start().ok());
-  TestClone clone(&server, {});
-  ASSERT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
-  clone.Stop();
-  clone.Join().IgnoreError();
+  ASSERT_NO_FATAL_FAILURE(TrainSomeSteps(&server));
   std::filesystem::remove_all(train_dir());
   RunFiles other(&files_, 0);
   ASSERT_TRUE(other.OpenTrainDir(train_dir(), "", "").ok());

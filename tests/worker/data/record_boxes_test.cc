@@ -13,6 +13,7 @@
 #include "common/base/record_io.h"
 #include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/failing_reads.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/data/annotated_image.h"
 #include "worker/data/example_codec.h"
 #include "worker/data/record_source.h"
@@ -71,7 +72,7 @@ class RecordBoxesTest : public testing::Test {
     return testing::internal::GetCapturedStderr();
   }
 
-  const TempFolder folder_;
+  const TestFolder folder_;
   PosixFileSystem files_;
   RecordSourceOptions options_;
 };
