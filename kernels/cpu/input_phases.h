@@ -28,8 +28,8 @@ struct InputPhase {
   int64_t first_h, first_w;   // its first pixel in the input
   int tap_rows, tap_columns;  // the grid of taps; 0 if no tap reads these pixels
   int first_tap_row, first_tap_column;
-  // Grid pixel (h, w) and grid tap (i, j) meet in output pixel (h + output_h - i, w + output_w -
-  // j), if the output has that pixel.
+  // Grid pixel (h, w) and grid tap (i, j) meet in output pixel
+  // (h + output_h - i, w + output_w - j), if the output has that pixel.
   int64_t output_h, output_w;
   int kernel, stride;
   int64_t input_h, input_w;

@@ -61,7 +61,9 @@ PhasedInputGradient<P>::PhasedInputGradient(const ConvolutionShape& shape, int t
   Arena largest = *arena;
   for (const InputPhase& phase : InputPhases(shape)) {
     const int64_t rows = phase.pixels.rows(), inner = phase.taps() * shape.out_channels;
-    PhaseProduct entry{.phase = phase, .first_block = blocks_};
+    PhaseProduct entry;
+    entry.phase = phase;
+    entry.first_block = blocks_;
     if (phase.taps() == 0) {
       blocks_ += (rows + kUnreadRows - 1) / kUnreadRows;
     } else {

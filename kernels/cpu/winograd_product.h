@@ -50,7 +50,7 @@ class WinogradProduct {
   int64_t FirstTileRow(int64_t block) const;
   // The number of the first pixel of a row of tiles, among those of all images.
   int64_t FirstPixel(int64_t tile_row) const;
-  // Computes a panel of outer channels for a block of the group that begins with `first_tile`.
+  // Computes a panel of outer channels for a block. `first_tile` is the first tile of its group.
   void Task(int64_t block, const Panel& panel, int64_t first_tile, int thread,
             const WeightOperand& weights, const TileFinisher& finisher) const;
 

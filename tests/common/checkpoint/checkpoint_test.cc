@@ -336,7 +336,7 @@ TEST_F(RecoveryTest, RefusesAnotherRun) {
   ASSERT_EQ(WriteFileAtomically(files_, "/d/run_id", "another"), absl::OkStatus());
   const absl::Status foreign =
       OpenNewestCheckpoint(files_, "/d", {std::string(32, '0'), &layout_}).status();
-  EXPECT_THAT(std::string(foreign.message()), HasSubstr("expected 000000"));
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("but /d of run 000000"));
 }
 
 TEST(CheckpointNames, AcceptsOnlyTheSpellingThatItWrites) {

@@ -140,8 +140,11 @@ TEST(TrainDirLock, FoldersAreRemovedIfTheLockCannotBeTaken) {
 TEST(TrainDirLock, AFolderThatCannotBeListedStays) {
   MemoryFileSystem files;
   FailingReads failing(&files);
-  failing.Fail(FailingReads::What::kList, "/d", absl::InternalError("broken disk"), 1);
-  ASSERT_TRUE(TrainDirLock::Take(&failing, "/new/d", /*task=*/0).ok());
+  {
+    const auto lock = TrainDirLock::Take(&failing, "/new/d", /*task=*/0);
+    ASSERT_TRUE(lock.ok());
+    failing.Fail(FailingReads::What::kList, "/d", absl::InternalError("broken disk"), 1);
+  }
   EXPECT_EQ(failing.failed(), 1);
   EXPECT_THAT(*files.List("/new/d"), ElementsAre("LOCK"));
 }

@@ -87,7 +87,7 @@ TEST_F(MembershipMessagesTest, AnAsynchronousJobHasNeitherSparesNorAnotherNumber
   Membership members(options_, job_, &actions_);
   const absl::Status spare = members.CheckAnnouncement(Request(2));
   EXPECT_TRUE(absl::IsFailedPrecondition(spare)) << spare;
-  EXPECT_THAT(std::string(spare.message()), HasSubstr("worker ids of this job are below 2"));
+  EXPECT_THAT(std::string(spare.message()), HasSubstr("worker ids of this job are 0 to 1"));
   for (const uint32_t worker : {0u, 2u}) {
     const absl::Status other = members.CheckAnnouncement(Request(worker, 3));
     EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
