@@ -270,8 +270,8 @@ void PatchBackward(const ConvolutionShape& shape, const BackwardPlan<P>& plan,
 template <typename P>
 int64_t DenseWorkspaceBytes(const ConvolutionShape& shape, int threads) {
   Arena forward, backward;
-  ForwardPlan<P>(shape, threads, &forward);
-  BackwardPlan<P>(shape, threads, &backward);
+  const ForwardPlan<P> forward_plan(shape, threads, &forward);
+  const BackwardPlan<P> backward_plan(shape, threads, &backward);
   return std::max(forward.used_bytes(), backward.used_bytes());
 }
 
