@@ -171,10 +171,10 @@ class ConvolutionInputGradient {
     if (pointwise_.has_value()) return pointwise_->blocks();
     return winograd_.has_value() ? winograd_->blocks() : phased_->blocks();
   }
-  // Only of a pointwise convolution.
+  // Returns the product of a pointwise convolution; no other convolution has one.
   const Product<P>& pointwise() const { return *pointwise_; }
 
-  // The gradient of any other convolution. Blocks until it is written.
+  // Computes the gradient of any other convolution. Blocks until it is written.
   void Run(const TensorOf<P>* dy, const WeightOperand& weights,
            const BackwardFinisher<TensorOf<P>>& finisher, ThreadPool* pool) const {
     if (winograd_.has_value()) {

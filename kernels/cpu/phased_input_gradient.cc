@@ -13,6 +13,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kUnreadRows = 96;  // the rows of a block of pixels that no tap reads
+int64_t UnreadBlocks(int64_t rows) { return (rows + kUnreadRows - 1) / kUnreadRows; }
 
 // Finishes tiles whose rows are pixels of a phase. In the input, the pixels of a line of the phase
 // are `stride` rows apart; with stride 1 all pixels follow each other.
@@ -65,7 +66,7 @@ PhasedInputGradient<P>::PhasedInputGradient(const ConvolutionShape& shape, int t
     entry.phase = phase;
     entry.first_block = blocks_;
     if (phase.taps() == 0) {
-      blocks_ += (rows + kUnreadRows - 1) / kUnreadRows;
+      blocks_ += UnreadBlocks(rows);
     } else {
       Arena own = *arena;
       const int64_t block_rows = BlockRows(inner);
@@ -95,7 +96,7 @@ void PhasedInputGradient<P>::Run(const TensorOf<P>* dy, const WeightOperand& wei
     }
     const int64_t rows = phase.pixels.rows();
     const Panels panels = ResultPanels(shape_.in.c);
-    KernelLoop(pool, (rows + kUnreadRows - 1) / kUnreadRows, [&](int64_t block) {
+    KernelLoop(pool, UnreadBlocks(rows), [&](int64_t block) {
       const int64_t first = block * kUnreadRows;
       for (int64_t p = 0; p < panels.count(); ++p) {
         phase_finisher.FinishZeros(panels[p], first, std::min(kUnreadRows, rows - first), block);

@@ -252,7 +252,7 @@ void WinogradProduct<P>::Task(int64_t block, const Panel& panel, int64_t first_t
                     products + i * tiles * width);
     }
   }
-  // The part of each image.
+  // A block may have several images. Each is turned into pixels by itself.
   const int64_t first_pixel = FirstPixel(begin);
   for (int64_t row = begin; row < end;) {
     const int64_t next = std::min(end, (row / tiling_.rows() + 1) * tiling_.rows());
