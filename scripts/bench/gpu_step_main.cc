@@ -225,7 +225,7 @@ absl::Status CompareLosses(const Settings& settings, const BenchNetwork& network
           .string();
   PP_RETURN_IF_ERROR(WriteStart(network, {}, batch, path));
   const absl::StatusOr<nlohmann::json> answer =
-      settings.torch->Ask(absl::StrCat("losses ", network.options.model, " ", steps, " ", path),
+      settings.torch->Ask(absl::StrCat("losses ", network.name, " ", steps, " ", path),
                           absl::GetFlag(FLAGS_torch_timeout));
   std::filesystem::remove(path);
   PP_RETURN_IF_ERROR(answer.status());
@@ -244,17 +244,16 @@ absl::Status CompareLosses(const Settings& settings, const BenchNetwork& network
   std::cout << absl::StrFormat(
                    "; PyTorch %.4f to %.4f; the means differ by %.2f %%, single ones by up to %.2f "
                    "%%\n  losses: net=%s first=%.5f mean=%.5f largest=%.5f",
-                   torch.front(), torch.back(), 100.0 * of_means, 100.0 * largest,
-                   network.options.model, std::abs(ours[0] - torch[0]) / torch[0], of_means,
-                   largest)
+                   torch.front(), torch.back(), 100.0 * of_means, 100.0 * largest, network.name,
+                   std::abs(ours[0] - torch[0]) / torch[0], of_means, largest)
             << std::endl;
   return absl::OkStatus();
 }
 
 absl::Status RunNetwork(const Settings& settings, const std::string& model) {
   PP_ASSIGN_OR_RETURN(const BenchNetwork network, MakeBenchNetwork(OptionsFor(model)));
-  std::cout << model << ", " << network.options.size << "x" << network.options.size << ", "
-            << network.options.classes << " classes" << std::endl;
+  std::cout << model << ", " << network.spec.input.height << "x" << network.spec.input.width << ", "
+            << network.spec.num_classes << " classes" << std::endl;
   std::vector<int64_t> batches = settings.batches;
   if (batches.empty()) batches.push_back(model == "mobilenet_v2" ? 256 : 128);
   const std::vector<float> variables = InitialVariables(network);

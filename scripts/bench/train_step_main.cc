@@ -1,6 +1,5 @@
 // Measures one clone's training step on the CPU: images per second, and the time of each operator.
-// Weights, images and labels are generated, so no files are read. scripts/bench/train_step adds a
-// comparison.
+// Weights, images and labels are generated. scripts/bench/train_step adds a comparison.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -13,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/flags/commandlineflag.h"
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,6 +24,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/thread_pool.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "kernels/cpu/fast_operators.h"
 #include "kernels/profiled_operators.h"
@@ -37,6 +39,13 @@ ABSL_FLAG(
     std::string, model, "mobilenet_v2",
     "a classifier (mobilenet_v2, mobilenet_v3_large, resnet_v1_50, ...), or ssd_mobilenet_v1 or "
     "ssd_mobilenet_v2 (detectors as TensorFlow's sample configs have them)");
+ABSL_FLAG(std::string, pipeline_config, "",
+          "pipeline config whose network is measured, in place of --model, --cases, --width and "
+          "--classes");
+ABSL_FLAG(
+    int, batch, 0,
+    "with --pipeline_config: images per step; 0: train_config.batch_size, which is that of all "
+    "clones together");
 ABSL_FLAG(int, threads, 2, "CPU threads");
 ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
 ABSL_FLAG(std::string, cpu_isa, "auto",
@@ -59,22 +68,41 @@ double SecondsSince(SteadyTime::time_point start) {
 }
 
 struct Case {
-  int size = 0;
-  int batch = 0;
+  BenchNetwork network;
+  int64_t batch = 0;  // images per step
 };
 
-absl::StatusOr<std::vector<Case>> ParseCases(const std::vector<std::string>& texts) {
+absl::StatusOr<std::vector<Case>> CasesOfFlags() {
   std::vector<Case> cases;
-  for (const std::string& text : texts) {
+  for (const std::string& text : absl::GetFlag(FLAGS_cases)) {
     const std::vector<std::string> parts = absl::StrSplit(text, ':');
-    Case c;
-    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &c.size) ||
-        !absl::SimpleAtoi(parts[1], &c.batch) || c.size < 32 || c.batch < 1) {
+    int size = 0, batch = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &size) ||
+        !absl::SimpleAtoi(parts[1], &batch) || size < 32 || batch < 1) {
       return UsageError(absl::StrCat("--cases has \"", text,
                                      "\", expected size:batch with a size of at least 32"));
     }
-    cases.push_back(c);
+    PP_ASSIGN_OR_RETURN(BenchNetwork network, MakeBenchNetwork({absl::GetFlag(FLAGS_model), size,
+                                                                absl::GetFlag(FLAGS_classes),
+                                                                absl::GetFlag(FLAGS_width)}));
+    cases.push_back({std::move(network), batch});
   }
+  return cases;
+}
+
+absl::StatusOr<std::vector<Case>> CasesOfConfig(const std::string& path) {
+  for (const char* const flag : {"cases", "model", "classes", "width"}) {
+    const absl::CommandLineFlag* const found = absl::FindCommandLineFlag(flag);
+    if (found->CurrentValue() != found->DefaultValue()) {
+      return UsageError(absl::StrCat("--", flag, " and --pipeline_config exclude each other: the ",
+                                     "config has the network and its input"));
+    }
+  }
+  PP_ASSIGN_OR_RETURN(BenchNetwork network, LoadBenchNetwork(path));
+  const int64_t batch =
+      absl::GetFlag(FLAGS_batch) > 0 ? absl::GetFlag(FLAGS_batch) : network.batch_size;
+  std::vector<Case> cases;
+  cases.push_back({std::move(network), batch});
   return cases;
 }
 
@@ -154,23 +182,21 @@ void PrintTable(const StepProfile& profile, bool by_shape, const MachineLimits& 
 template <typename T>
 class StepRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Case& c, Operators<T>* plain) {
-    PP_ASSIGN_OR_RETURN(
-        const BenchNetwork network,
-        MakeBenchNetwork({absl::GetFlag(FLAGS_model), c.size, absl::GetFlag(FLAGS_classes),
-                          absl::GetFlag(FLAGS_width)}));
+  static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const BenchNetwork& network,
+                                                            int64_t batch_size,
+                                                            Operators<T>* plain) {
     auto runner = std::make_unique<StepRunner>();
     runner->profiled_ = MakeProfiledOperators(plain, &runner->profile_);
     PP_ASSIGN_OR_RETURN(runner->network_,
-                        MakeHostRunner(network.spec, network.layout, plain, {c.batch}));
+                        MakeHostRunner(network.spec, network.layout, plain, {batch_size}));
     PP_ASSIGN_OR_RETURN(
         runner->profiled_network_,
-        MakeHostRunner(network.spec, network.layout, runner->profiled_.get(), {c.batch}));
+        MakeHostRunner(network.spec, network.layout, runner->profiled_.get(), {batch_size}));
     runner->variables_ = InitialVariables(network);
     runner->gradient_.resize(runner->variables_.size());
-    runner->batch_ = MakeBenchBatch(network.spec, c.batch);
+    runner->batch_ = MakeBenchBatch(network.spec, batch_size);
     const absl::Span<const LabeledBox> objects(runner->batch_.objects);
-    for (int64_t s = 0; s < c.batch; ++s) {
+    for (int64_t s = 0; s < batch_size; ++s) {
       const int32_t first = runner->batch_.first_object[s];
       runner->spans_.push_back(objects.subspan(first, runner->batch_.first_object[s + 1] - first));
     }
@@ -240,16 +266,16 @@ class StepRunner {
 template <typename T>
 absl::Status RunCase(const Case& c, Operators<T>* operators, ThreadPool* pool) {
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<StepRunner<T>> runner,
-                      StepRunner<T>::Create(c, operators));
+                      StepRunner<T>::Create(c.network, c.batch, operators));
   const double seconds = absl::GetFlag(FLAGS_seconds);
   PP_ASSIGN_OR_RETURN(const typename StepRunner<T>::Speed speed,
                       runner->Measure(absl::GetFlag(FLAGS_repeats), seconds));
   std::cout << absl::StrFormat(
                    "%dx%d batch %d: %.1f images/s, %.2f ms and %.2f CPU ms per step, %.0f MiB of "
                    "activations",
-                   c.size, c.size, c.batch, speed.images_per_second,
-                   1e3 * c.batch / speed.images_per_second, speed.cpu_milliseconds,
-                   runner->arena_bytes() / 1048576.0)
+                   c.network.spec.input.height, c.network.spec.input.width, c.batch,
+                   speed.images_per_second, 1e3 * c.batch / speed.images_per_second,
+                   speed.cpu_milliseconds, runner->arena_bytes() / 1048576.0)
             << std::endl;
   const std::string table = absl::GetFlag(FLAGS_table);
   if (table == "none") return absl::OkStatus();
@@ -269,7 +295,13 @@ absl::Status RunCases(const std::vector<Case>& cases) {
 }
 
 absl::Status Run() {
-  PP_ASSIGN_OR_RETURN(const std::vector<Case> cases, ParseCases(absl::GetFlag(FLAGS_cases)));
+  PP_RETURN_IF_ERROR(CheckAtLeast("batch", absl::GetFlag(FLAGS_batch), 0));
+  const std::string config = absl::GetFlag(FLAGS_pipeline_config);
+  if (config.empty() && absl::GetFlag(FLAGS_batch) != 0) {
+    return UsageError("--batch needs --pipeline_config: --cases has the batch sizes otherwise");
+  }
+  PP_ASSIGN_OR_RETURN(const std::vector<Case> cases,
+                      config.empty() ? CasesOfFlags() : CasesOfConfig(config));
   const std::string table = absl::GetFlag(FLAGS_table);
   if (table != "operator" && table != "shape" && table != "none") {
     return UsageError(absl::StrCat("--table is \"", table, "\", expected operator, shape or none"));

@@ -1,7 +1,6 @@
 #include "scripts/bench/step/bench_network.h"
 
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -10,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_checks.h"
+#include "common/config/validate_config.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "kernels/image_block.h"
@@ -147,9 +147,13 @@ absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options
     CheckClassifier(config.model().classifier(), &checker);
   }
   PP_RETURN_IF_ERROR(ProblemsToStatus(options.model, checker.problems()));
-  NetworkSpec spec = BuildNetworkSpec(config.model());
-  VariableLayout layout = BuildVariableLayout(config);
-  return BenchNetwork{options, std::move(spec), std::move(layout)};
+  return BenchNetwork{options.model, BuildNetworkSpec(config.model()), BuildVariableLayout(config)};
+}
+
+absl::StatusOr<BenchNetwork> LoadBenchNetwork(const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadValidConfig(path, {}));
+  return BenchNetwork{path, BuildNetworkSpec(config.model()), BuildVariableLayout(config),
+                      config.train_config().batch_size()};
 }
 
 std::vector<float> InitialVariables(const BenchNetwork& network) {

@@ -1,5 +1,5 @@
 // The networks that benchmarks of the training step use, configured like TensorFlow's sample
-// configs, and generated batches for them. Plain values.
+// configs or by a pipeline config, and generated batches for them. Plain values.
 #ifndef PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
 #define PUSHPULL_SCRIPTS_BENCH_STEP_BENCH_NETWORK_H_
 
@@ -23,13 +23,17 @@ struct BenchNetworkOptions {
 };
 
 struct BenchNetwork {
-  BenchNetworkOptions options;
+  std::string name;  // BenchNetworkOptions::model, or the path of the pipeline config
   NetworkSpec spec;
   VariableLayout layout;
+  int64_t batch_size = 0;  // train_config.batch_size; 0: there is no pipeline config
 };
 
 // INVALID_ARGUMENT: the model is unknown, or does not support the size or width.
 absl::StatusOr<BenchNetwork> MakeBenchNetwork(const BenchNetworkOptions& options);
+
+// Returns the network of the pipeline config at `path`. Errors as LoadValidConfig.
+absl::StatusOr<BenchNetwork> LoadBenchNetwork(const std::string& path);
 
 // Returns the variables of a new job.
 std::vector<float> InitialVariables(const BenchNetwork& network);

@@ -18,11 +18,11 @@ class StartFile {
     parts_.push_back({values, count});
   }
 
-  absl::Status Write(const BenchNetworkOptions& options, const Descent& descent,
+  absl::Status Write(const NetworkSpec& network, const Descent& descent,
                      const std::string& path) const {
     nlohmann::json header;
-    header["size"] = options.size;
-    header["classes"] = options.classes;
+    header["size"] = network.input.height;
+    header["classes"] = network.num_classes;
     header["learning_rate"] = descent.learning_rate;
     header["momentum"] = descent.momentum;
     header["tensors"] = tensors_;
@@ -100,7 +100,7 @@ absl::Status WriteStart(const BenchNetwork& network, const Descent& descent,
     labels.assign(batch.labels.begin(), batch.labels.end());
     file.Add("labels", {batch.samples}, labels.data(), static_cast<int64_t>(labels.size()));
   }
-  return file.Write(network.options, descent, path);
+  return file.Write(network.spec, descent, path);
 }
 
 }  // namespace pushpull

@@ -18,6 +18,7 @@
 #include "scripts/bench/step/operator_table.h"
 #include "scripts/bench/step/torch_child.h"
 #include "tests/testkit/kernels/deferred_device.h"
+#include "tests/testkit/test_folder.h"
 #include "worker/model/host_runner.h"
 
 namespace pushpull {
@@ -151,6 +152,37 @@ TEST(BenchNetworkTest, NamesUnknownNetworks) {
   const absl::Status status = MakeBenchNetwork({"resnet", 224, 10, 1.0}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("\"resnet\""));
+}
+
+TEST(BenchNetworkTest, HasTheNetworkAndBatchOfAConfig) {
+  const TestFolder folder;
+  const std::string path = folder.Write("pipeline.config", R"(
+    model {
+      classifier {
+        num_classes: 7
+        image_resizer { fixed_shape_resizer { height: 48 width: 64 } }
+        feature_extractor { type: "mobilenet_v2" depth_multiplier: 0.25 }
+      }
+    }
+    train_config {
+      batch_size: 12
+      num_steps: 1
+      optimizer {
+        momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.1 } } }
+      }
+    }
+    train_input_reader { synthetic_input_reader { num_examples: 12 } }
+  )");
+  const absl::StatusOr<BenchNetwork> network = LoadBenchNetwork(path);
+  ASSERT_TRUE(network.status().ok()) << network.status();
+  EXPECT_EQ(network->batch_size, 12);
+  EXPECT_EQ(network->spec.num_classes, 7);
+  EXPECT_EQ(network->spec.input, (FeatureShape{48, 64, 3}));
+  EXPECT_GT(network->layout.total_elements(), 0);
+
+  const absl::Status missing = LoadBenchNetwork(folder.path() + "/other.config").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("other.config"));
 }
 
 TEST(DeviceStepMemory, ReportsABatchThatDoesNotFit) {
