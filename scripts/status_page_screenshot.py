@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains on drawn shapes with three clones and takes a screenshot of the status page during training.
 
-usage: status_page_screenshot.py [--output=deploy/images/status_page.png] [--step=1500] [--size=1240x1290] [--dark]
+usage: status_page_screenshot.py [--output=deploy/images/status_page.png] [--step=1500] [--size=1240x1277] [--dark]
                                  [--bin=build/bin]
 
 Needs Debian's package `chromium`. Takes about two minutes on two cores.
@@ -47,7 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--output", default=str(ROOT / "deploy/images/status_page.png"))
     parser.add_argument("--step", type=int, default=1500)
-    parser.add_argument("--size", default="1240x1290")
+    parser.add_argument("--size", default="1240x1277")
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--bin", default=str(ROOT / "build/bin"))
     arguments = parser.parse_args()
