@@ -182,6 +182,119 @@ void RunUnit(const gather::MaxPoolBackward<T>& formula, int64_t n) {
   for (int64_t i = 0; i < size; ++i) gather::Narrow(sums[i], formula.dx + n * size + i);
 }
 
+// The sum of pixels, all channels at a time.
+template <typename T>
+class PixelSum {
+ public:
+  explicit PixelSum(int64_t channels) : sums_(channels) {}
+
+  void Clear() { std::fill(sums_.begin(), sums_.end(), WideOf<T>(0)); }
+  void Add(const T* pixel) { AddTo(static_cast<int64_t>(sums_.size()), pixel, sums_.data()); }
+  void AddQuotient(const T* pixel, int64_t divisor) {
+    AddQuotientTo(static_cast<int64_t>(sums_.size()), pixel, WideOf<T>(divisor), sums_.data());
+  }
+  void Write(T* pixel) const {
+    for (size_t c = 0; c < sums_.size(); ++c) gather::Narrow(sums_[c], pixel + c);
+  }
+  void WriteQuotient(int64_t divisor, T* pixel) const {
+    const WideOf<T> wide = WideOf<T>(divisor);
+    for (size_t c = 0; c < sums_.size(); ++c) gather::Narrow(sums_[c] / wide, pixel + c);
+  }
+
+ private:
+  // The compiler makes vectors of these loops, as of LargestFinder::Compare.
+  ABSL_ATTRIBUTE_NOINLINE static void AddTo(int64_t channels, const T* __restrict pixel,
+                                            WideOf<T>* __restrict sums) {
+    for (int64_t c = 0; c < channels; ++c) sums[c] += Widen(pixel[c]);
+  }
+  ABSL_ATTRIBUTE_NOINLINE static void AddQuotientTo(int64_t channels, const T* __restrict pixel,
+                                                    WideOf<T> divisor, WideOf<T>* __restrict sums) {
+    for (int64_t c = 0; c < channels; ++c) sums[c] += Widen(pixel[c]) / divisor;
+  }
+
+  std::vector<WideOf<T>> sums_;
+};
+
+// A line of pixels of the output.
+template <typename T>
+int64_t Units(const gather::AveragePoolForward<T>& formula) {
+  return formula.windows.in.n * formula.windows.out_h;
+}
+template <typename T>
+int64_t ElementsOfUnit(const gather::AveragePoolForward<T>& formula) {
+  return formula.windows.out_w * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::AveragePoolForward<T>& formula, int64_t line) {
+  const gather::PoolWindows& s = formula.windows;
+  const int64_t channels = formula.channels, n = line / s.out_h, oh = line % s.out_h;
+  const T* const x = formula.x + n * s.in.h * s.in.w * channels;
+  const gather::Interval rows = gather::Covered(s, oh, s.padding.top, s.in.h);
+  PixelSum<T> sum(channels);
+  for (int64_t ow = 0; ow < s.out_w; ++ow) {
+    const gather::Interval columns = gather::Covered(s, ow, s.padding.left, s.in.w);
+    sum.Clear();
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      for (int64_t w = columns.begin; w < columns.end; ++w) {
+        sum.Add(x + (h * s.in.w + w) * channels);
+      }
+    }
+    sum.WriteQuotient(gather::CoveredCount(s, oh, ow), formula.y + s.IndexOf(n, oh, ow, 0));
+  }
+}
+
+// A line of pixels of dx.
+template <typename T>
+int64_t Units(const gather::AveragePoolBackward<T>& formula) {
+  return formula.windows.in.n * formula.windows.in.h;
+}
+template <typename T>
+int64_t ElementsOfUnit(const gather::AveragePoolBackward<T>& formula) {
+  return formula.windows.in.w * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::AveragePoolBackward<T>& formula, int64_t line) {
+  const gather::PoolWindows& s = formula.windows;
+  const int64_t n = line / s.in.h;
+  const gather::Interval rows = gather::Covering(s, line % s.in.h, s.padding.top, s.out_h);
+  PixelSum<T> sum(formula.channels);
+  for (int64_t w = 0; w < s.in.w; ++w) {
+    const gather::Interval columns = gather::Covering(s, w, s.padding.left, s.out_w);
+    sum.Clear();
+    for (int64_t oh = rows.begin; oh < rows.end; ++oh) {
+      for (int64_t ow = columns.begin; ow < columns.end; ++ow) {
+        sum.AddQuotient(formula.dy + s.IndexOf(n, oh, ow, 0), gather::CoveredCount(s, oh, ow));
+      }
+    }
+    sum.Write(formula.dx + (line * s.in.w + w) * formula.channels);
+  }
+}
+
+// A line of pixels of dx.
+template <typename T>
+int64_t Units(const gather::UpsampleBackward<T>& formula) {
+  return formula.in.n * formula.in.h;
+}
+template <typename T>
+int64_t ElementsOfUnit(const gather::UpsampleBackward<T>& formula) {
+  return formula.in.w * formula.channels;
+}
+template <typename T>
+void RunUnit(const gather::UpsampleBackward<T>& formula, int64_t line) {
+  const int64_t channels = formula.channels, factor = formula.factor, width = formula.in.w;
+  const T* const dy = formula.dy + line * factor * width * factor * channels;
+  PixelSum<T> sum(channels);
+  for (int64_t w = 0; w < width; ++w) {
+    sum.Clear();
+    for (int64_t h = 0; h < factor; ++h) {
+      for (int64_t k = 0; k < factor; ++k) {
+        sum.Add(dy + ((h * width + w) * factor + k) * channels);
+      }
+    }
+    sum.Write(formula.dx + (line * width + w) * channels);
+  }
+}
+
 }  // namespace
 
 template <typename T>

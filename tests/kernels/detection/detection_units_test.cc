@@ -335,34 +335,56 @@ TEST(DetectionLosses, GradientsMatchCentralDifferences) {
   }
 }
 
-// Against the formula for one score, with each instruction set. Those with fused multiply-adds must
-// give the same bits.
-TEST(DetectionLosses, SigmoidLossesOfManyScoresFollowTheFormula) {
+// Computes the losses or the slopes of the scores. Against the formula for one score, where s is
+// the score of a target, and with each instruction set. Those with fused multiply-adds must give
+// the same bits.
+void ExpectFormulaOfManyScores(decltype(SigmoidLosses)* compute,
+                               double (*formula)(const LossFormula&, double, bool), double gamma) {
+  LossFormula one_score = {};
+  one_score.classification = DetectionLossSpec::Classification::kSigmoidFocal;
+  one_score.focal_gamma = gamma;
+  one_score.focal_positive_weight = 1.0;
   std::vector<double> scores = {0.0,   -0.0,  1e-300, -1e-300, 1e-9, -1e-9, 36.0,
                                 -36.0, 709.0, -709.0, 1e6,     -1e6, 1.0};
   CounterRandom random(5, 1);
   while (scores.size() < 1000) scores.push_back(10 * random.NextNormal());
   std::vector<double> best(scores.size());
-  NegativeLogSigmoids(scores.data(), scores.size(), best.data());
+  compute(gamma, scores.data(), scores.size(), best.data());
   for (size_t i = 0; i < scores.size(); ++i) {
-    const double expected = NegativeLogSigmoid(scores[i]);
-    EXPECT_NEAR(best[i], expected, 1e-14 * expected) << scores[i];
+    const double expected = formula(one_score, scores[i], true);
+    // The formula takes a power of a rounded number, whose error grows with its logarithm.
+    const double tolerance = 1e-14 * (1.0 + gamma * std::min(std::abs(scores[i]), 1e3));
+    EXPECT_NEAR(best[i], expected, tolerance * std::abs(expected) + 1e-300)
+        << "s " << scores[i] << ", gamma " << gamma;
   }
   for (const CpuIsa isa : AvailableCpuIsas()) {
     UseCpuIsa(isa);
-    std::vector<double> losses = scores;
+    std::vector<double> results = scores;
     // Not in whole vectors, and in place.
-    NegativeLogSigmoids(losses.data(), 7, losses.data());
-    NegativeLogSigmoids(losses.data() + 7, losses.size() - 7, losses.data() + 7);
-    for (size_t i = 0; i < losses.size(); ++i) {
-      const double tolerance = HasFusedMultiplyAdd(isa) ? 0.0 : 1e-14 * best[i];
-      EXPECT_NEAR(losses[i], best[i], tolerance) << scores[i] << " with " << CpuIsaName(isa);
+    compute(gamma, results.data(), 7, results.data());
+    compute(gamma, results.data() + 7, results.size() - 7, results.data() + 7);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const double tolerance = HasFusedMultiplyAdd(isa) ? 0.0 : 1e-12 * std::abs(best[i]);
+      EXPECT_NEAR(results[i], best[i], tolerance)
+          << "s " << scores[i] << ", gamma " << gamma << " with " << CpuIsaName(isa);
     }
   }
   UseCpuIsa(AvailableCpuIsas().back());
-  double loss = std::numeric_limits<double>::quiet_NaN();
-  NegativeLogSigmoids(&loss, 1, &loss);
-  EXPECT_TRUE(std::isnan(loss));
+  double result = kNan;
+  compute(gamma, &result, 1, &result);
+  EXPECT_TRUE(std::isnan(result));
+}
+
+TEST(DetectionLosses, SigmoidLossesOfManyScoresFollowTheFormula) {
+  for (const double gamma : {0.0, 0.5, 2.0, 3.0}) {
+    ExpectFormulaOfManyScores(SigmoidLosses, ScoreLoss, gamma);
+  }
+}
+
+TEST(DetectionLosses, SigmoidSlopesOfManyScoresFollowTheFormula) {
+  for (const double gamma : {0.0, 0.5, 2.0, 3.0}) {
+    ExpectFormulaOfManyScores(SigmoidSlopes, ScoreSlope, gamma);
+  }
 }
 
 // The detector for images of 300x300 pixels with its matching and mining.

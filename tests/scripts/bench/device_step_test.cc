@@ -171,7 +171,8 @@ TEST(BenchNetworkTest, HasTheNetworkAndBatchOfAConfig) {
         momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: 0.1 } } }
       }
     }
-    train_input_reader { synthetic_input_reader { num_examples: 12 } }
+    train_input_reader { synthetic_input_reader { num_examples: 12 num_classes: 7 } }
+    eval_input_reader { synthetic_input_reader { num_examples: 12 num_classes: 7 } }
   )");
   const absl::StatusOr<BenchNetwork> network = LoadBenchNetwork(path);
   ASSERT_TRUE(network.status().ok()) << network.status();
