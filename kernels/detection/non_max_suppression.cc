@@ -69,12 +69,18 @@ std::vector<int> SuppressNonMaxima(absl::Span<const BoundingBox> boxes,
   for (int i = 0; i < static_cast<int>(boxes.size()); ++i) {
     if (scores[i] > options.score_threshold) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [scores](int a, int b) { return scores[a] > scores[b]; });
+  // The best candidate is taken from a heap, because usually few are needed. Of equal scores the
+  // first comes first.
+  const auto is_worse = [scores](int a, int b) {
+    return scores[a] != scores[b] ? scores[a] < scores[b] : a > b;
+  };
+  std::make_heap(order.begin(), order.end(), is_worse);
   std::vector<int> kept;
   KeptBoxes neighbours(options.iou_threshold);
-  for (const int candidate : order) {
-    if (static_cast<int>(kept.size()) >= options.max_boxes) break;
+  while (!order.empty() && static_cast<int>(kept.size()) < options.max_boxes) {
+    std::pop_heap(order.begin(), order.end(), is_worse);
+    const int candidate = order.back();
+    order.pop_back();
     const BoundingBox& box = boxes[candidate];
     if (neighbours.Overlap(box)) continue;
     kept.push_back(candidate);

@@ -298,6 +298,22 @@ TEST(SuppressNonMaxima, FollowsItsDefinitionForAnyBoxesAndThreshold) {
   }
 }
 
+TEST(SuppressNonMaxima, KeepsTheOrderOfEqualScores) {
+  std::vector<BoundingBox> boxes;
+  std::vector<float> scores;
+  std::vector<int> expected;
+  for (int i = 0; i < 40; ++i) {
+    const float y = static_cast<float>(i);
+    boxes.push_back({y, 0, y + 1, 1});  // no two overlap
+    scores.push_back(i % 2 == 0 ? 0.25f : 0.5f);
+  }
+  for (int i = 1; i < 40; i += 2) expected.push_back(i);
+  for (int i = 0; i < 10; i += 2) expected.push_back(i);
+  SuppressionOptions options;
+  options.max_boxes = 25;
+  EXPECT_EQ(SuppressNonMaxima(boxes, scores, options), expected);
+}
+
 TEST(SuppressNonMaxima, KeepsABoxWhoseIouEqualsTheThreshold) {
   const std::vector<BoundingBox> boxes = {{0, 0, 1, 1}, {0, 0, 1, 0.5f}};
   SuppressionOptions options;
