@@ -86,8 +86,8 @@ absl::Status Server::Open() {
                       FirstTask() == 0 ? FindJob() : FindJobOfCoordinator(&core.run_id));
   core.first_task = FirstTask();
   core.num_tasks = NumTasksHere();
-  if (FirstTask() > 0) core.on_restored = options_.on_serving;
   if (FirstTask() > 0) {
+    core.on_restored = [this] { NoteServing(); };
     core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
       return client->Drain({}, kDrainTimeout).status();
     };
@@ -97,8 +97,12 @@ absl::Status Server::Open() {
     }
   }
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
+  if (servers_.empty()) {
+    for (const auto& handler : switches_) handler->Set(&starting_);
+    PP_RETURN_IF_ERROR(Listen());
+  }
+  // Comes after Listen: NoteServing, which an order of the coordinator may cause, needs servers_.
   for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
-  if (servers_.empty()) PP_RETURN_IF_ERROR(Listen());
   if (secret_is_new_) PP_RETURN_IF_ERROR(SavePeerSecret());
   if (FirstTask() == 0) StartCoordinator();
   if (run_is_finished_) core_->End(absl::OkStatus());
@@ -281,10 +285,13 @@ void Server::StartCoordinator() {
   for (int task = NumTasksHere(); task < options_.tasks; ++task) {
     remote.push_back(MakeRemoteShardPeer(ClientOf(options_.cluster[task])));
   }
-  core_->Start(options_.task_index < 0 ? addresses() : options_.cluster, std::move(remote), [this] {
-    for (const auto& server : servers_) server->SetServing(true);
-    options_.on_serving();
-  });
+  core_->Start(options_.task_index < 0 ? addresses() : options_.cluster, std::move(remote),
+               [this] { NoteServing(); });
+}
+
+void Server::NoteServing() const {
+  for (const auto& server : servers_) server->SetServing(true);
+  options_.on_serving();
 }
 
 std::unique_ptr<PsClient> Server::ClientOf(const std::string& address) const {

@@ -22,6 +22,7 @@
 #include "ps_server/monitoring/monitor.h"
 #include "ps_server/runtime/clock_follower.h"
 #include "ps_server/runtime/declaration_phase.h"
+#include "ps_server/runtime/not_ready_handler.h"
 #include "ps_server/runtime/server_core.h"
 #include "ps_server/runtime/switch_handler.h"
 #include "ps_server/transport/grpc_ps_server.h"
@@ -129,6 +130,9 @@ class Server {
   bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();
   void StartCoordinator();
+  // Makes the health services of all tasks here report that they serve, and tells the owner. Called
+  // from any thread, once servers_ is complete.
+  void NoteServing() const;
   std::unique_ptr<PsClient> ClientOf(const std::string& address) const;
 
   const ServerOptions options_;
@@ -136,7 +140,8 @@ class Server {
   Clock* const clock_;
   TransportOptions transport_;
   std::unique_ptr<ClockFollower> clock_follower_;
-  std::unique_ptr<DeclarationPhase> declaration_;  // may be null
+  NotReadyHandler starting_{"the ps task is starting"};  // answers until core_ does
+  std::unique_ptr<DeclarationPhase> declaration_;        // may be null
   std::unique_ptr<ServerCore> core_;
   bool run_is_finished_ = false;  // set by FindJobOfCoordinator
   bool secret_is_new_ = false;    // set by LoadPeerSecret

@@ -29,6 +29,7 @@
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/raw_call.h"
 #include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
@@ -173,6 +174,8 @@ TEST_F(TwoServersTest, BothEndWhenTrainingIsDone) {
   const std::vector<absl::Status> ends = AwaitEnds();
   EXPECT_TRUE(ends[0].ok()) << ends[0];
   EXPECT_TRUE(ends[1].ok()) << ends[1];
+  EXPECT_TRUE(servers_[1]->end_wanted()) << "nobody but task 0 could tell it to end";
+  EXPECT_FALSE(servers_[0]->end_wanted()) << "--exit_when_done=false";
   for (const auto& clone : clones_) EXPECT_TRUE(clone->Join().ok());
   EXPECT_TRUE(Checkpoint::Open(files_, folder_.path() + "/train", 20).ok());
   EXPECT_TRUE(StateFiles().empty()) << "the last checkpoint makes the state files superfluous";
@@ -233,8 +236,8 @@ TEST_F(TwoServersTest, ATaskThatWaitsForItsCoordinatorCanBeStopped) {
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
-// Readiness probes rely on this: a task serves once its shard is recovered, the coordinator once
-// all shards are.
+// Readiness probes rely on this, at --health_port and at the address of each task: a task serves
+// once its shard is recovered, the coordinator once all shards are.
 TEST_F(TwoServersTest, ServesOnlyAfterRecovery) {
   std::atomic<bool> serving[2] = {false, false};
   const auto start = [&](int task) {
@@ -253,12 +256,16 @@ TEST_F(TwoServersTest, ServesOnlyAfterRecovery) {
   while (!waiting() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
   ASSERT_TRUE(waiting());
   EXPECT_FALSE(serving[0].load());
+  EXPECT_EQ(Health(servers_[0]->addresses()[0], "ps.ParameterServer"), 2);
   start(1);
   while (!(serving[0].load() && serving[1].load()) && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_TRUE(serving[0].load());
   EXPECT_TRUE(serving[1].load());
+  for (const auto& server : servers_) {
+    EXPECT_EQ(Health(server->addresses()[0], "ps.ParameterServer"), 1) << server->addresses()[0];
+  }
 }
 
 TEST_F(TwoServersTest, OnlyItsCoordinatorEndsATask) {
@@ -322,6 +329,25 @@ TEST_F(TwoServersTest, OnlyTheCoordinatorGivesOrdersToShards) {
   EXPECT_TRUE(absl::IsInvalidArgument(implausible)) << implausible;
   ASSERT_TRUE(AwaitVersion(servers_[0]->Status().version() + 5)) << "training must continue";
   EXPECT_EQ(servers_[0]->Status().epoch(), before.epoch());
+}
+
+TEST_F(TwoServersTest, ATaskOfAnotherJobNamesTheDifference) {
+  auto first = Server::Create(OptionsOf(0, 10), &files_, &clock_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  servers_.push_back(*std::move(first));
+  ServerOptions other_number = OptionsOf(1, 10);
+  other_number.tasks = 3;
+  other_number.cluster.push_back(absl::StrCat("unix:", folder_.path(), "/ps2"));
+  ServerOptions other_model = OptionsOf(1, 10);
+  other_model.config.mutable_model()->mutable_classifier()->set_num_classes(77);
+  for (const ServerOptions& options : {other_number, other_model}) {
+    const absl::Status status = Server::Create(options, &files_, &clock_).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat(
+                    "ps task 0 at ", options.cluster[0],
+                    " trains another model or has 2 tasks, this task 1 was told ", options.tasks)));
+  }
 }
 
 TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {

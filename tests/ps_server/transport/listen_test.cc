@@ -1,18 +1,16 @@
 // Listening addresses, the health service, and what else is offered.
 #include "ps_server/transport/listen.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
+#include <errno.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,52 +20,16 @@
 #include "ps_server/transport/grpc_ps_server.h"
 #include "ps_server/transport/health_server.h"
 #include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/raw_call.h"
 
 namespace pushpull {
 namespace {
 
-// Makes a raw call with one reply. Returns its status and the bytes of the reply.
-std::pair<grpc::Status, std::string> CallRaw(const std::string& address, const std::string& method,
-                                             const std::string& request) {
-  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  grpc::CompletionQueue queue;
-  auto call = stub.PrepareCall(&context, method, &queue);
-  void* tag;
-  bool ok;
-  const auto next = [&] { return queue.Next(&tag, &ok); };
-  call->StartCall(nullptr);
-  next();
-  const grpc::Slice slice(request);
-  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  next();
-  grpc::ByteBuffer reply;
-  call->Read(&reply, nullptr);
-  next();
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  next();
-  queue.Shutdown();
-  while (next()) {
-  }
-  std::string bytes;
-  grpc::Slice whole;
-  if (reply.Valid() && reply.DumpToSingleSlice(&whole).ok()) {
-    bytes.assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
-  }
-  return {status, bytes};
-}
-
-// Sends HealthCheckRequest{service = name}. Returns the reply's status field (1: serving, 2: not
-// serving), or 0 if the service is unknown.
-int Health(const std::string& address, const std::string& name) {
-  std::string request;
-  if (!name.empty()) request = absl::StrCat("\x0a", std::string(1, char(name.size())), name);
-  const auto [status, reply] = CallRaw(address, "/grpc.health.v1.Health/Check", request);
-  if (status.error_code() == grpc::StatusCode::NOT_FOUND) return 0;
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  return reply.size() == 2 && reply[0] == 8 ? reply[1] : -1;
+sockaddr_un UnixName(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  return name;
 }
 
 TEST(ListenTest, HealthFollowsServing) {
@@ -158,12 +120,34 @@ TEST(ListenTest, AServerThatEndsKeepsTheSocketOfItsSuccessor) {
   unlink((path + ".old").c_str());
 }
 
+// A server that was stopped accepts nothing, and clones that try again and again fill the queue of
+// its socket.
+TEST(ListenTest, DoesNotTakeOverTheUnixSocketOfABusyServer) {
+  FakePsHandler handler;
+  const std::string path = absl::StrCat(testing::TempDir(), "/listen_busy_", getpid());
+  const sockaddr_un name = UnixName(path);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&name);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, generic, sizeof(name)), 0);
+  ASSERT_EQ(listen(fd, 0), 0);
+  std::vector<int> waiting;
+  do {
+    ASSERT_LT(waiting.size(), 1000u);
+    waiting.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  } while (connect(waiting.back(), generic, sizeof(name)) == 0);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(StartGrpcPsServer("unix:" + path, &handler).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  for (const int queued : waiting) close(queued);
+  close(fd);
+  unlink(path.c_str());
+}
+
 TEST(ListenTest, ReplacesAStaleUnixSocketButNoOtherFile) {
   FakePsHandler handler;
   const std::string path = absl::StrCat(testing::TempDir(), "/listen_stale_", getpid());
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const sockaddr_un name = UnixName(path);
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
   close(fd);
