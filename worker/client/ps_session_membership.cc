@@ -48,15 +48,19 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   ps::RegisterReply reply;
   const absl::Duration lease = absl::Milliseconds(job_.lease_milliseconds());
   const absl::Duration patience = std::max(kForeignLease, lease + kAfterTheLease);
-  const absl::Duration start = clock_->Now();
+  absl::Duration give_up = absl::InfiniteDuration();
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
-    // Another session holds this worker_id, or live clones have other data. If their processes have
-    // ended, their leases run out soon. If not, the flags or the data are wrong.
-    if (absl::IsAlreadyExists(answer.status()) && clock_->Now() - start < patience) {
-      ps::ErrorDetail detail;
-      detail.set_kind(ps::ErrorDetail::NOT_READY);
-      return MakeError(detail, answer.status().message());
+    if (absl::IsAlreadyExists(answer.status())) {
+      // Another session holds this worker_id, or live clones have other data. If their processes
+      // have ended, their leases run out soon. If not, the flags or the data are wrong. The server
+      // may have been away before, so only the time since its first such answer counts.
+      give_up = std::min(give_up, clock_->Now() + patience);
+      if (clock_->Now() < give_up) {
+        ps::ErrorDetail detail;
+        detail.set_kind(ps::ErrorDetail::NOT_READY);
+        return MakeError(detail, answer.status().message());
+      }
     }
     PP_ASSIGN_OR_RETURN(reply, std::move(answer));
     return absl::OkStatus();

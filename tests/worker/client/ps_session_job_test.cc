@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -24,11 +25,13 @@ using ::testing::HasSubstr;
 struct Behaviour {
   std::string fingerprint = "one";  // that it has now
   absl::Duration lease;             // as it tells
+  absl::Duration away;              // when it begins to answer registrations
   absl::Duration held;              // when the lease of another session in the clone's place ends
   int chunks = 0;                   // that each pull sends
   std::string told_by_clone;        // RegisterRequest.job_fingerprint
   bool has_forgotten = false;       // the clone, and says so to its heartbeats
   std::function<void()> on_heartbeat;  // called before the answer
+  absl::Duration heartbeat_timeout;    // of the last heartbeat
 };
 
 class BehavingClient final : public RefusingPsClient {
@@ -47,6 +50,7 @@ class BehavingClient final : public RefusingPsClient {
   }
   absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
                                              absl::Duration) override {
+    if (clock_->Now() < behaviour_->away) return absl::UnavailableError("no route to host");
     behaviour_->told_by_clone = request.job_fingerprint();
     if (request.job_fingerprint() != behaviour_->fingerprint) {
       ps::ErrorDetail detail;
@@ -54,10 +58,13 @@ class BehavingClient final : public RefusingPsClient {
       return MarkPassing(MakeError(detail, "other settings"));
     }
     if (clock_->Now() < behaviour_->held) return absl::AlreadyExistsError("clone 0 is host:1");
-    return ps::RegisterReply();
+    ps::RegisterReply reply;
+    reply.set_lease_milliseconds(absl::ToInt64Milliseconds(behaviour_->lease));
+    return reply;
   }
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
-                                               absl::Duration) override {
+                                               absl::Duration timeout) override {
+    behaviour_->heartbeat_timeout = timeout;
     if (behaviour_->on_heartbeat) behaviour_->on_heartbeat();
     if (!behaviour_->has_forgotten) return ps::HeartbeatReply();
     ps::ErrorDetail detail;
@@ -122,6 +129,15 @@ TEST_F(PsSessionJobTest, AnotherSessionIsWaitedForUntilItsLeaseHasEnded) {
   EXPECT_GE(clock_.Now(), behaviour_.held);
 }
 
+TEST_F(PsSessionJobTest, ATimeWithoutTheServerDoesNotShortenTheWaitForAnotherSession) {
+  behaviour_.lease = absl::Seconds(10);
+  behaviour_.away = clock_.Now() + absl::Seconds(60);
+  behaviour_.held = behaviour_.away + absl::Seconds(9);
+  Connect();
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_GE(clock_.Now(), behaviour_.held);
+}
+
 TEST_F(PsSessionJobTest, AnotherSessionThatRenewsItsLeaseEndsTheWait) {
   behaviour_.held = absl::InfiniteDuration();
   for (const absl::Duration lease : {absl::Seconds(10), absl::Seconds(60)}) {
@@ -148,6 +164,20 @@ TEST_F(PsSessionJobTest, AHeartbeatMayHearThatTheCloneHasToRegister) {
   EXPECT_TRUE(session_->has_to_register()) << "it has not done so yet";
   EXPECT_EQ(Register(), absl::OkStatus());
   EXPECT_FALSE(session_->has_to_register());
+}
+
+// One that arrives after the lease has ended is useless.
+TEST_F(PsSessionJobTest, AHeartbeatWaitsNoLongerThanTheLease) {
+  for (const auto& [lease, timeout] :
+       {std::pair(absl::Milliseconds(5), absl::Seconds(1)),
+        std::pair(absl::Seconds(10), absl::Seconds(10)),
+        std::pair(absl::Hours(1), PsSession::Options().rpc_timeout)}) {
+    behaviour_.lease = lease;
+    Connect();
+    EXPECT_EQ(Register(), absl::OkStatus());
+    EXPECT_EQ(session_->Heartbeat({}), absl::OkStatus());
+    EXPECT_EQ(behaviour_.heartbeat_timeout, timeout) << lease;
+  }
 }
 
 // Another registration would void the grants of that one.
