@@ -180,9 +180,9 @@ absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& 
   manifest.updates = UpdatesAt(order.step);
   manifest.num_replicas = num_replicas;
   manifest.saved_unix = UnixNow();
-  if (!run_started_unix_.has_value()) run_started_unix_ = manifest.saved_unix;
-  manifest.run_started_unix = *run_started_unix_;
+  manifest.run_started_unix = run_started_unix_.value_or(manifest.saved_unix);
   PP_RETURN_IF_ERROR(PublishCheckpoint(*files_, train_dir_, manifest));
+  run_started_unix_ = manifest.run_started_unix;
   from_step_.reset();
   counted_ = {manifest.step, manifest.updates};
   LOG(INFO) << "published checkpoint " << train_dir_ << "/" << CheckpointName(order.step);

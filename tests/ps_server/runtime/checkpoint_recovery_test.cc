@@ -94,6 +94,9 @@ TEST(CheckpointRecoveryTest, TheLastCheckpointSucceedsAfterOneFailure) {
     if (!end.ok()) server.Kill();
     training.join();
     EXPECT_FALSE(server.Checkpointed(20).empty()) << tasks << " tasks";
+    const auto manifest = ReadManifest(server.files(), server.train_dir(), 20);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->run_started_unix, manifest->saved_unix) << "it is the run's first one";
   }
 }
 
