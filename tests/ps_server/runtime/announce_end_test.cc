@@ -1,9 +1,12 @@
 // What the processes of a job's tasks know of each other: how long that of task 0 tells the others
-// of the end of the job, and whether these notice that it is gone.
+// of the end of the job, and what these do when it does not answer or is gone.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
+#include "common/wire/error_detail.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/runtime/server_core.h"
 #include "tests/testkit/job/test_job.h"
@@ -58,9 +62,9 @@ class AnnounceEndTest : public ::testing::Test {
     remote.push_back(std::make_unique<LostPeer>(&told_));
     core_->Start({"task 0", "task 1"}, std::move(remote), [] {});
   }
-  // Returns how long AnnounceEnd blocks if it begins this long after a drain.
-  absl::Duration AnnouncementAfter(absl::Duration drain_time) {
-    core_->Drain();
+  // Returns how long AnnounceEnd blocks if it begins this long after `drain`.
+  absl::Duration AnnouncementAfter(absl::Duration drain_time, const std::function<void()>& drain) {
+    drain();
     const absl::Status end = core_->WaitForEnd(absl::Seconds(60)).value_or(absl::OkStatus());
     EXPECT_TRUE(absl::IsCancelled(end)) << end;
     clock_.Sleep(drain_time);
@@ -79,7 +83,7 @@ class AnnounceEndTest : public ::testing::Test {
 
 TEST_F(AnnounceEndTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
   const absl::Duration drain_time = absl::Seconds(3);
-  const absl::Duration took = AnnouncementAfter(drain_time);
+  const absl::Duration took = AnnouncementAfter(drain_time, [this] { core_->Drain(); });
   EXPECT_GE(took, limit_ - drain_time);
   EXPECT_LE(took, limit_ - drain_time + absl::Seconds(1));
   EXPECT_GT(told_, 10);
@@ -87,20 +91,62 @@ TEST_F(AnnounceEndTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
 
 // A scheduler sends SIGKILL 30 seconds after SIGTERM.
 TEST_F(AnnounceEndTest, ADrainThatHasTakenItsWholeTimeLeavesOneAttempt) {
-  EXPECT_EQ(AnnouncementAfter(limit_), absl::ZeroDuration());
+  EXPECT_EQ(AnnouncementAfter(limit_, [this] { core_->Drain(); }), absl::ZeroDuration());
   EXPECT_EQ(told_, 1);
+}
+
+TEST_F(AnnounceEndTest, ADrainByAnAdministratorHasTheSameLimit) {
+  const auto drain = [this] {
+    core_->handler(0)->Drain({}, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
+  };
+  EXPECT_EQ(AnnouncementAfter(limit_, drain), absl::ZeroDuration());
+  EXPECT_EQ(told_, 1);
+}
+
+ServerCoreOptions OptionsOfTask1(const std::string& train_dir) {
+  ServerCoreOptions options;
+  options.train_dir = train_dir;
+  options.first_task = 1;
+  options.run_id = std::string(16, 'r');
+  return options;
+}
+
+// Returns how long task 1 stays after SIGTERM if each of its calls to drain the job takes four
+// seconds, ends with `answer`, and nobody ends the job.
+absl::Duration DrainOfTask1(const absl::Status& answer) {
+  TestFolder folder;
+  PosixFileSystem files;
+  SharedFakeClock clock;
+  ServerCoreOptions options = OptionsOfTask1(folder.path() + "/train");
+  options.drain_job = [&] {
+    clock.Sleep(absl::Seconds(4));
+    return answer;
+  };
+  auto core =
+      ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files, &clock);
+  EXPECT_TRUE(core.ok()) << core.status();
+  const absl::Duration start = clock.Now();
+  (*core)->Drain();
+  const absl::Status end = (*core)->WaitForEnd(absl::Seconds(60)).value_or(absl::OkStatus());
+  EXPECT_TRUE(absl::IsCancelled(end)) << end;
+  return clock.Now() - start;
+}
+
+TEST(DrainOfATaskTest, WaitsForTask0AsLongAsItAnswersButNotUntilSigkill) {
+  EXPECT_EQ(DrainOfTask1(absl::OkStatus()), absl::Seconds(28));
+  ps::ErrorDetail not_ready;
+  not_ready.set_kind(ps::ErrorDetail::NOT_READY);
+  EXPECT_EQ(DrainOfTask1(MakeError(not_ready, "starting")), absl::Seconds(28));
+  EXPECT_EQ(DrainOfTask1(absl::UnavailableError("no route to host")), absl::Seconds(8))
+      << "the first attempt that ends after five seconds of silence is the last one";
 }
 
 TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
   TestFolder folder;
   PosixFileSystem files;
   SharedFakeClock clock;
-  ServerCoreOptions options;
-  options.train_dir = folder.path() + "/train";
-  options.first_task = 1;
-  options.run_id = std::string(16, 'r');
-  auto core =
-      ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files, &clock);
+  auto core = ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2),
+                               OptionsOfTask1(folder.path() + "/train"), &files, &clock);
   ASSERT_TRUE(core.ok()) << core.status();
   EXPECT_FALSE((*core)->CoordinatorIsSilent());
   clock.Sleep(absl::Seconds(6));
@@ -113,6 +159,34 @@ TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
   EXPECT_TRUE((*core)->CoordinatorIsSilent());
   (*core)->End(absl::OkStatus());
   EXPECT_FALSE((*core)->CoordinatorIsSilent());
+}
+
+// Task 0 may have ended with the run, and nobody else could tell this task.
+TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
+  constexpr absl::Duration kLease = absl::Seconds(10);
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  std::thread training([&] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  training.join();
+
+  ServerCoreOptions options = OptionsOfTask1(server.train_dir());
+  options.lease = kLease;
+  for (const bool from_checkpoint : {false, true}) {
+    options.from_checkpoint = from_checkpoint;
+    SharedFakeClock clock;
+    auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+    ASSERT_TRUE(core.ok()) << core.status();
+    EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "it may hear of task 0";
+    clock.Sleep(kLease);
+    const std::optional<absl::Status> end = (*core)->WaitForEnd(absl::ZeroDuration());
+    if (from_checkpoint) {
+      EXPECT_FALSE(end.has_value()) << "the run goes back, so it is not finished";
+    } else {
+      EXPECT_EQ(end, absl::OkStatus());
+    }
+  }
 }
 
 }  // namespace

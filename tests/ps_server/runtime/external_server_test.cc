@@ -22,6 +22,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "ps_server/runtime/server.h"
 #include "tests/testkit/declaration_parts.h"
+#include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
@@ -235,6 +236,12 @@ TEST_F(ExternalServerTest, ATaskWithoutItsCoordinatorSeesThatTheRunIsFinished) {
   for (const absl::Status& clone : Train()) EXPECT_TRUE(clone.ok()) << clone;
   ServerOptions late = OptionsOf(1, 2, 20);
   late.lease = absl::Milliseconds(300);
+  ServerOptions back = late;
+  back.from_checkpoint = true;
+  int asked = 0;
+  back.stop_requested = [&asked] { return ++asked == 4; };
+  const absl::Status waited = Server::Create(back, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsCancelled(waited)) << "the run goes back, so it is not finished: " << waited;
   Start({late});
   AwaitServers();
   const std::optional<absl::Status> end = servers_[0]->WaitForEnd(kExternalPatience);
@@ -255,6 +262,24 @@ TEST_F(ExternalServerTest, ASignalEndsTheWait) {
   threads_.clear();
   for (const absl::Status& status : statuses_) EXPECT_TRUE(absl::IsCancelled(status)) << status;
   EXPECT_TRUE(absl::IsNotFound(files_.GetInfo(train_dir()).status())) << "nothing was in it";
+}
+
+// Somebody may start the clones a day later. Task 0 answers meanwhile, so it is not given up.
+TEST_F(ExternalServerTest, ATaskWaitsForTheVariablesAsLongAsItTakes) {
+  Start({OptionsOf(0, 2, 20)});
+  FakeClock clock;
+  ServerOptions options = OptionsOf(1, 2, 20);
+  options.stop_requested = [&clock, begin = clock.Now()] {
+    clock.Advance(absl::Minutes(1));
+    return clock.Now() - begin >= absl::Hours(1);
+  };
+  const auto client = MakeGrpcPsClient(Address(0));
+  const absl::Time deadline = absl::Now() + kExternalPatience;
+  while (!client->GetJob({}, kExternalPatience).ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  const absl::Status status = Server::Create(options, &files_, &clock).status();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
 TEST_F(ExternalServerTest, RefusesATrainDirOfAnotherModel) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -105,8 +106,14 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
   absl::SleepFor(absl::Milliseconds(300));
   ps::CloneProgress progress;
   EXPECT_TRUE(session.Heartbeat(progress).ok());
+  ps::HeartbeatRequest stranger;
+  stranger.set_run_id(session.job().run_id());
+  stranger.set_epoch(session.epoch());
+  stranger.set_session(12345);
+  stranger.mutable_progress()->set_knows_end(true);
+  EXPECT_FALSE(second.MakeClient(0)->Heartbeat(stranger, absl::Seconds(20)).ok());
   absl::SleepFor(absl::Milliseconds(300));
-  EXPECT_FALSE(closed) << "the clone may be pulling";
+  EXPECT_FALSE(closed) << "the clone may be pulling, and nobody else speaks for it";
   progress.set_knows_end(true);
   EXPECT_TRUE(session.Heartbeat(progress).ok());
   closing.join();

@@ -1,6 +1,7 @@
 // Client requests to a whole server core.
 #include "ps_server/runtime/task_handler.h"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 #include "common/wire/error_detail.h"
@@ -328,6 +330,53 @@ TEST_F(TaskHandlerTest, ReadersWithoutAGrantDoNotBlockTheStoresThread) {
   EXPECT_NE(owner.get(), reader.get());
   clone.Stop();
   clone.Join().IgnoreError();
+}
+
+TEST_F(TaskHandlerTest, FewReadersWithoutAGrantWaitAtATime) {
+  StartServer(1);
+  for (int i = 0; i < 40; ++i) {
+    const absl::Status status = client_->Pull(PullOf(0), kTimeout, PulledBytes().sink());
+    ASSERT_TRUE(status.ok()) << "one after another, there may be any number: " << status;
+  }
+  absl::Notification copied;
+  absl::Notification go_on;
+  std::atomic<int> served = 0;
+  std::atomic<int> refused = 0;
+  server_->core().handler(0)->Pull(PullOf(0), [&](const absl::StatusOr<PullSnapshot>&) {
+    copied.Notify();
+    go_on.WaitForNotification();  // keeps the thread that makes the copies busy
+  });
+  copied.WaitForNotification();
+  for (int i = 0; i < 20; ++i) {
+    server_->core().handler(0)->Pull(PullOf(0), [&](const absl::StatusOr<PullSnapshot>& snapshot) {
+      EXPECT_TRUE(snapshot.ok() || absl::IsUnavailable(snapshot.status())) << snapshot.status();
+      ++(snapshot.ok() ? served : refused);
+    });
+  }
+  EXPECT_EQ(refused, 4);
+  EXPECT_EQ(served, 0);
+  go_on.Notify();
+  EXPECT_TRUE(server_->Await([&served](const auto&) { return served == 16; })) << served;
+}
+
+TEST_F(TaskHandlerTest, RefusesTextsThatWouldForgeALogLine) {
+  StartServer(1);
+  const std::string forged = "a\nERROR all is lost";
+  ps::RegisterRequest announced;
+  announced.set_peer_name(forged);
+  ps::HeartbeatRequest heartbeat;
+  heartbeat.mutable_progress()->set_phase(forged);
+  ps::CommitRequest commit;
+  commit.mutable_info()->set_non_finite_variable(forged);
+  ps::EvictRequest evict;
+  evict.set_reason(forged);
+  for (const absl::Status& status :
+       {client_->Register(announced, kTimeout).status(),
+        client_->Heartbeat(heartbeat, kTimeout).status(),
+        client_->Commit(commit, kTimeout).status(), client_->Evict(evict, kTimeout).status()}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "control character")) << status;
+  }
 }
 
 TEST_F(TaskHandlerTest, AnEndlessPullPinsItsVersionButDoesNotStopTraining) {

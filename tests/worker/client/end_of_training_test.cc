@@ -106,15 +106,12 @@ class OvertakingHandler final : public LastStepHandler {
     const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return kept_ != nullptr; };
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30)));
   }
-  // Answers that training goes on.
-  void AnswerHeartbeat() {
+  void AnswerHeartbeat(const ps::HeartbeatReply& reply) {
     Done<ps::HeartbeatReply> done;
     {
       absl::MutexLock lock(&mutex_);
       done = std::exchange(kept_, nullptr);
     }
-    ps::HeartbeatReply reply;
-    reply.set_epoch(1);
     done(reply);
   }
 
@@ -127,17 +124,25 @@ class OvertakingHandler final : public LastStepHandler {
   Done<ps::HeartbeatReply> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
-ps::HeartbeatReply ReplyOfEpoch1() {
+// Answers of epoch 1: training goes on, is done, or was stopped.
+ps::HeartbeatReply GoesOn() {
   ps::HeartbeatReply reply;
   reply.set_epoch(1);
+  return reply;
+}
+ps::HeartbeatReply IsDone() {
+  ps::HeartbeatReply reply = GoesOn();
+  reply.set_training_done(true);
+  return reply;
+}
+ps::HeartbeatReply WasStopped() {
+  ps::HeartbeatReply reply = GoesOn();
+  reply.set_stopped("clone 1 has a non-finite loss");
   return reply;
 }
 
 // The server counts a clone as told once it has answered, and may be gone at the next heartbeat.
 TEST(EndOfSessionTest, AnOlderAnswerDoesNotTakeBackThatTrainingHasEnded) {
-  ps::HeartbeatReply done = ReplyOfEpoch1(), stopped = ReplyOfEpoch1();
-  done.set_training_done(true);
-  stopped.set_stopped("clone 1 has a non-finite loss");
   ps::ErrorDetail evicted;
   evicted.set_kind(ps::ErrorDetail::EVICTED);
   struct Case {
@@ -145,9 +150,9 @@ TEST(EndOfSessionTest, AnOlderAnswerDoesNotTakeBackThatTrainingHasEnded) {
     bool training_done;
     ps::ErrorDetail::Kind stop_reason;
   };
-  for (const Case& c :
-       {Case{done, true, ps::ErrorDetail::UNKNOWN}, Case{stopped, false, ps::ErrorDetail::STOPPED},
-        Case{MakeError(evicted, "evicted"), false, ps::ErrorDetail::EVICTED}}) {
+  for (const Case& c : {Case{IsDone(), true, ps::ErrorDetail::UNKNOWN},
+                        Case{WasStopped(), false, ps::ErrorDetail::STOPPED},
+                        Case{MakeError(evicted, "evicted"), false, ps::ErrorDetail::EVICTED}}) {
     OvertakingHandler handler(c.end);
     SteadyClock clock;
     PsSession session(
@@ -164,7 +169,7 @@ TEST(EndOfSessionTest, AnOlderAnswerDoesNotTakeBackThatTrainingHasEnded) {
     handler.AwaitHeartbeat();
     session.Heartbeat({}).IgnoreError();
     EXPECT_TRUE(holds());
-    handler.AnswerHeartbeat();
+    handler.AnswerHeartbeat(GoesOn());
     overtaken.join();
     EXPECT_TRUE(holds()) << "an older answer must not count";
     ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
@@ -172,6 +177,28 @@ TEST(EndOfSessionTest, AnOlderAnswerDoesNotTakeBackThatTrainingHasEnded) {
     handler.epoch = 2;
     ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
     EXPECT_FALSE(session.training_done()) << "a later epoch may have more to train";
+    EXPECT_TRUE(session.stop_reason().ok()) << session.stop_reason();
+  }
+}
+
+// The server has gone back to an earlier version while the answer was on its way.
+TEST(EndOfSessionTest, TheEndOfAnEarlierEpochDoesNotCount) {
+  for (const ps::HeartbeatReply& late : {IsDone(), WasStopped()}) {
+    OvertakingHandler handler(GoesOn());
+    SteadyClock clock;
+    PsSession session(
+        {}, [&](const std::string& address) { return MakeInProcessPsClient(&handler, address); },
+        &clock, nullptr);
+    const VariableLayout layout = MakeToyLayout();
+    ASSERT_TRUE(session.Connect({"task 0"}).ok());
+    ASSERT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    std::thread overtaken([&] { session.Heartbeat({}).IgnoreError(); });
+    handler.AwaitHeartbeat();
+    handler.epoch = 2;
+    EXPECT_TRUE(session.Register(layout, /*num_images=*/0).ok());
+    handler.AnswerHeartbeat(late);
+    overtaken.join();
+    EXPECT_FALSE(session.training_done());
     EXPECT_TRUE(session.stop_reason().ok()) << session.stop_reason();
   }
 }
