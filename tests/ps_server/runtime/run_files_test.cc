@@ -332,13 +332,14 @@ TEST_F(RunFilesTest, FromCheckpointGivesUpALaterOneThatIsPutBack) {
   ASSERT_TRUE(files_.MakeDirectory(train_dir() + "/eval").ok());
   const BestCheckpoint best = {steps->back(), "accuracy", 0.5};
   ASSERT_TRUE(WriteBestCheckpoint(files_, train_dir() + "/eval", best).ok());
+  ASSERT_TRUE(files_.MakeDirectory(later + ".given-up").ok()) << "as an earlier decision leaves it";
   TestServerOptions back = options_;
   back.from_checkpoint = true;
   back.from_step = steps->front();
   TestServer server(folder_, back);
   ASSERT_TRUE(server.Start().ok());
   ASSERT_TRUE(server.Await([&](const auto& status) { return status.version() == steps->front(); }));
-  EXPECT_TRUE(files_.GetInfo(later + ".given-up/MANIFEST.json").ok());
+  EXPECT_TRUE(files_.GetInfo(later + ".given-up-2/MANIFEST.json").ok());
   EXPECT_FALSE(files_.GetInfo(later).ok());
 }
 
@@ -428,6 +429,33 @@ TEST_F(RunFilesTest, TooManyReplicasNameTheLimitThatAppliesAndWhatToDo) {
       refusal("batch_size: 10", true, 0),
       absl::StrCat(file, " sets 12 replicas, which cannot share a batch of 10 samples: remove ",
                    file, ", or raise train_config.batch_size"));
+}
+
+TEST_F(RunFilesTest, TheNumberOfAScaledRunDoesNotHoldInAsynchronousMode) {
+  {
+    const auto locked = TrainDir::Open(&files_, train_dir());
+    ASSERT_TRUE(locked.ok()) << locked.status();
+    ASSERT_TRUE((*locked)->WriteReplicas(3).ok());
+  }
+  for (const bool sync : {true, false}) {
+    TestServerOptions options = options_;
+    options.sync = sync;
+    options.mapped = false;
+    TestServer server(folder_, options);
+    ASSERT_TRUE(server.Start().ok());
+    EXPECT_EQ(server.core().Status().num_replicas(), sync ? 3u : 1u) << "sync: " << sync;
+  }
+}
+
+// A number that was used before would give two versions the same id.
+TEST_F(RunFilesTest, ALostEpochFileDoesNotMakeAnEpochTwice) {
+  options_.mapped = false;
+  TrainAndKill(8);
+  ASSERT_TRUE(std::filesystem::remove(train_dir() + "/EPOCH"));
+  TestServer server(folder_, options_);
+  ASSERT_TRUE(server.Start().ok());
+  ASSERT_TRUE(server.Await([](const auto& status) { return status.epoch() > 0; }));
+  EXPECT_GE(server.core().Status().epoch(), 2u) << "the checkpoints are of epoch 1";
 }
 
 TEST_F(RunFilesTest, AServerWhoseFolderWasTakenOverCannotPublish) {
