@@ -130,7 +130,6 @@ class PushReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         if (!context_->IsCancelled()) FinishPush();
         return;
       }
-      buffer_.Clear();
       StartRead(&buffer_);
       const absl::Status status = TakeChunk(arrival.buffer);
       if (!status.ok()) {

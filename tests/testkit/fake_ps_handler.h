@@ -195,8 +195,8 @@ class FakePsHandler : public PsHandler {
     absl::MutexLock lock(&mutex_);
     return held_pushes_.size();
   }
-  // Each of these waits until a held call has been cancelled. After half a minute the wait ends and
-  // the test fails.
+  // Each of these waits until calls have been answered, held or, if they were held, cancelled.
+  // After half a minute the wait ends and the test fails.
   void AwaitCancelledPull() const { AwaitPositive(&cancelled_pulls_); }
   void AwaitCancelledPush() const { AwaitPositive(&cancelled_pushes_); }
   void AwaitChunks(int count) const {
@@ -204,11 +204,9 @@ class FakePsHandler : public PsHandler {
     const auto reached = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return chunk_calls_ >= count; };
     Await(reached);
   }
-  void AwaitHeldPull() const {
-    absl::MutexLock lock(&mutex_);
-    const auto held = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_pulls_.empty(); };
-    Await(held);
-  }
+  void AwaitHeldPull() const { AwaitOneOf(held_pulls_); }
+  void AwaitHeldPush() const { AwaitOneOf(held_pushes_); }
+  void AwaitHeldHeartbeat() const { AwaitOneOf(held_); }
   // Waits until a pull is held, then answers it.
   void AnswerHeldPull(const PullSnapshot& snapshot) {
     AwaitHeldPull();
@@ -237,6 +235,12 @@ class FakePsHandler : public PsHandler {
     };
   }
 
+  template <typename Reply>
+  void AwaitOneOf(const std::vector<Done<Reply>>& list) const {
+    absl::MutexLock lock(&mutex_);
+    const auto held = [&list] { return !list.empty(); };
+    Await(held);
+  }
   void AwaitPositive(const int* count) const {
     absl::MutexLock lock(&mutex_);
     const auto reached = [count] { return *count > 0; };

@@ -169,7 +169,7 @@ TEST_F(ConnectionTableTest, BytesWithoutMessagesEndTheConnection) {
   Pair honest;
   Pair hostile;
   Admit(honest);
-  Admit(hostile);
+  const int cut = Admit(hostile);
   const auto account = table_->Find(honest.grpc_peer());
   for (int i = 0; i < 8; ++i) {
     honest.Transfer(500000);
@@ -187,6 +187,8 @@ TEST_F(ConnectionTableTest, BytesWithoutMessagesEndTheConnection) {
   EXPECT_TRUE(hostile.IsCut());
   EXPECT_FALSE(honest.IsCut());
   EXPECT_EQ(table_->size(), 1);
+  table_->Remove(cut);
+  EXPECT_EQ(table_->size(), 1) << "a connection that was cut does not count any more";
 }
 
 // Many small messages must not let a client bring in large data that never forms a message.
@@ -278,6 +280,50 @@ TEST_F(ConnectionTableTest, BarsTheHostOfACutConnectionForAMoment) {
   EXPECT_TRUE(table_->IsBlocked("127.0.0.1")) << "the second block lasts longer";
   Pass(limits_.block_time);
   EXPECT_FALSE(table_->IsBlocked("127.0.0.1"));
+}
+
+TEST_F(ConnectionTableTest, ABlockDoublesUpToItsLimitAndIsForgivenInTime) {
+  limits_.max_undelivered_bytes = 100000;
+  Make();
+  const auto offend = [this] {
+    Pair hostile;
+    const int fd = Admit(hostile);
+    hostile.Transfer(200000);
+    Pass(absl::Milliseconds(1));
+    EXPECT_TRUE(hostile.IsCut());
+    table_->Remove(fd);
+  };
+  const auto blocked_for = [this](absl::Duration length) {
+    clock_.Advance(length - absl::Milliseconds(1));
+    const bool still = table_->IsBlocked("127.0.0.1");
+    Pass(absl::Milliseconds(1));
+    return still && !table_->IsBlocked("127.0.0.1");
+  };
+  for (const int factor : {1, 2, 4, 4}) {
+    offend();
+    EXPECT_TRUE(blocked_for(factor * limits_.block_time)) << factor;
+  }
+  ASSERT_EQ(4 * limits_.block_time, limits_.max_block_time);
+  Pass(absl::Seconds(29));
+  offend();
+  EXPECT_TRUE(blocked_for(limits_.max_block_time)) << "the host is not forgiven yet";
+  Pass(absl::Seconds(30));
+  offend();
+  EXPECT_TRUE(blocked_for(limits_.block_time));
+}
+
+// gRPC may hold a closed connection for a moment, in which its peer connects from the same port.
+TEST_F(ConnectionTableTest, AnOldConnectionTakesNothingFromANewOneOfTheSamePort) {
+  Make();
+  Pair old;
+  Pair fresh;
+  const int fd = Admit(old);
+  const auto account = table_->Find(old.grpc_peer());
+  Admit(fresh, old.peer());
+  const auto fresh_account = table_->Find(old.grpc_peer());
+  EXPECT_NE(fresh_account, account);
+  table_->Remove(fd);
+  EXPECT_EQ(table_->Find(old.grpc_peer()), fresh_account);
 }
 
 TEST_F(ConnectionTableTest, TheReceiveBufferStaysSmallBeforeTheFirstMessage) {

@@ -409,16 +409,28 @@ TEST(GrpcPsServerTest, AServerThatStopsFailsThePushAndIsFoundAgain) {
 TEST(GrpcPsServerTest, StopCancelsRunningCalls) {
   FakePsHandler handler;
   handler.hold_pulls = true;
+  handler.hold_pushes = true;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
   auto client = MakeGrpcPsClient((*server)->address());
-  absl::Status status;
-  std::thread puller([&] { status = client->Pull({}, kTimeout, PulledBytes().sink()); });
+  absl::Status pulled, pushed, beaten;
+  std::thread puller([&] { pulled = client->Pull({}, kTimeout, PulledBytes().sink()); });
+  std::thread pusher([&] {
+    auto stream = client->StartPush(kTimeout);
+    stream->Send(ChunkHeader(0), MakePayload(100, 1)).IgnoreError();
+    pushed = stream->Finish().status();
+  });
+  std::thread beater([&] { beaten = client->Heartbeat({}, kTimeout).status(); });
   handler.AwaitHeldPull();
+  handler.AwaitHeldPush();
+  handler.AwaitHeldHeartbeat();
   (*server)->Stop(absl::Milliseconds(10));
-  puller.join();
-  EXPECT_FALSE(status.ok());
+  for (std::thread* thread : {&puller, &pusher, &beater}) thread->join();
+  for (const absl::Status& status : {pulled, pushed, beaten}) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << "another server may go on with the job: " << status;
+  }
   handler.AwaitCancelledPull();
+  handler.AwaitCancelledPush();
 }
 
 TEST(GrpcPsServerTest, RefusesAnOversizeMessage) {

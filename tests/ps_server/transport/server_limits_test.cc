@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -241,6 +242,50 @@ TEST_F(ServerLimitsTest, AStalledPushEnds) {
   ExpectServing();
 }
 
+// A chunk of a slow network comes late, and the last step of a slow job is decided late. On a busy
+// machine the time between two chunks may be too short; the loop then tries a longer one.
+TEST_F(ServerLimitsTest, APushMayLastAndWaitForItsAnswerLongerThanForAChunk) {
+  handler_.hold_pushes = true;
+  absl::Status status;
+  for (absl::Duration idle = absl::Seconds(1); idle < absl::Seconds(10); idle *= 2) {
+    options_.limits.push_idle = idle;
+    Start();
+    auto stream = client_->StartPush(3 * idle);
+    for (int i = 0; i < 5; ++i) {
+      if (i > 0) absl::SleepFor(0.4 * idle);
+      if (!stream->Send(ps::PushChunk(), MakePayload(1000, 1)).ok()) break;
+    }
+    status = stream->Finish().status();
+    if (!absl::StrContains(status.message(), "made no progress")) break;
+  }
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "nothing was sent or received"))
+      << "the client ends the call, not the server: " << status;
+}
+
+// gRPC receives ahead until the flow-control window of the push is full.
+TEST_F(ServerLimitsTest, APushThatTheHandlerTakesSlowlyIsNotCut) {
+  class SlowHandler final : public FakePsHandler {
+   public:
+    absl::Status PushChunk(const ps::PushChunk& header, const Payload& payload) override {
+      if (header.chunk() == 1) absl::SleepFor(absl::Seconds(1));
+      return FakePsHandler::PushChunk(header, payload);
+    }
+  };
+  SlowHandler handler;
+  const auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto client = MakeGrpcPsClient((*server)->address());
+  auto stream = client->StartPush(kTimeout);
+  ps::PushChunk header;
+  for (uint32_t chunk = 0; chunk < 12; ++chunk) {
+    header.set_chunk(chunk);
+    ASSERT_TRUE(stream->Send(header, MakePayload(Sharding::kChunkBytes, chunk)).ok()) << chunk;
+  }
+  const absl::Status status = stream->Finish().status();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ServerLimitsTest, AWaitingPullEndsAtTheLimitOfCalls) {
   options_.limits.longest_call = absl::Seconds(1);
   handler_.hold_pulls = true;
@@ -285,20 +330,44 @@ TEST_F(ServerLimitsTest, AnUnreadPullReleasesTheWeights) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << "the client may retry: " << status;
 }
 
+// The limit is that of one chunk. On a busy machine it may be too short; the loop then tries a
+// longer one.
+TEST_F(ServerLimitsTest, APullThatTheClientTakesSlowlyGoesOn) {
+  handler_.weights = MakePayload(96 * Sharding::kChunkBytes, 3);
+  absl::Status status = absl::UnavailableError("");
+  for (absl::Duration stalled = absl::Milliseconds(500);
+       !status.ok() && stalled < absl::Seconds(10); stalled *= 2) {
+    options_.limits.pull_stalled = stalled;
+    Start();
+    PulledBytes pulled;
+    status = client_->Pull({}, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+      absl::SleepFor(stalled / 40);
+      return pulled.sink()(header, size_bytes);
+    });
+  }
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ServerLimitsTest, ManyCancelledCallsEndTheConnection) {
   options_.limits.max_cancelled_calls = 20;
+  options_.limits.block_time = absl::Milliseconds(1);
   handler_.hold_pulls = true;
+  handler_.hold_pushes = true;
   Start();
-  RawPeer peer(server_->address());
-  bool open = peer.Greet();
-  for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
-    open = peer.Send(Http2Frame(1, 4, stream, RequestHeaders("Pull")) +
-                     Http2Frame(0, 1, stream, std::string(5, '\0')));
-    absl::SleepFor(absl::Milliseconds(2));
-    open = open && peer.Send(Http2Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
+  for (const char* method : {"Pull", "Push", "Heartbeat"}) {
+    RawPeer peer(server_->address());
+    bool open = peer.Greet();
+    EXPECT_TRUE(open) << method;
+    for (uint32_t stream = 1; open && stream < 20000; stream += 2) {
+      open = peer.Send(Http2Frame(1, 4, stream, RequestHeaders(method)) +
+                       Http2Frame(0, 1, stream, std::string(5, '\0')));
+      absl::SleepFor(absl::Milliseconds(2));
+      open = open && peer.Send(Http2Frame(3, 0, stream, std::string("\0\0\0\x08", 4)));
+    }
+    EXPECT_FALSE(open) << method;
+    EXPECT_TRUE(peer.AwaitEnd()) << method;
+    ExpectServing();
   }
-  EXPECT_TRUE(peer.AwaitEnd());
-  ExpectServing();
 }
 
 TEST_F(ServerLimitsTest, NormalBulkTrafficStaysWithinAllLimits) {

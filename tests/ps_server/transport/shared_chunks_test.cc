@@ -173,6 +173,32 @@ TEST_F(SharedChunksServerTest, PulledPayloadsAreEncodedIntoTheRing) {
   EXPECT_TRUE(bytes == expected);
 }
 
+// They hold elements that nothing may round. The first pull goes through shared memory, the second
+// through the connection, and the others find the checksums of these.
+TEST_F(SharedChunksServerTest, NamedChunksArriveAsFloat32InAnyEncoding) {
+  const auto client = MakeGrpcPsClient(server_->address());
+  PullSnapshot snapshot;
+  snapshot.payload = handler_.weights;
+  for (ps::PullRequest request :
+       {GrantedPull(), ps::PullRequest(), GrantedPull(), ps::PullRequest()}) {
+    request.set_encoding(ps::BFLOAT16);
+    for (const uint32_t chunk : {1, 4}) request.add_float32_chunks(chunk);
+    std::vector<std::string> chunks;
+    const absl::Status status =
+        client->Pull(request, kTimeout, [&](const ps::PullChunk& header, size_t size_bytes) {
+          const bool is_exact = header.chunk() == 1 || header.chunk() == 4;
+          EXPECT_EQ(header.encoding(), is_exact ? ps::FLOAT32 : ps::BFLOAT16) << header.chunk();
+          return chunks.emplace_back(size_bytes, '\0').data();
+        });
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(chunks.size(), 7);
+    for (const int chunk : {1, 4}) {
+      EXPECT_TRUE(chunks[chunk] == ToString(ChunkOfSnapshot(snapshot, chunk))) << chunk;
+    }
+  }
+  EXPECT_EQ(handler_.opened(), 1);
+}
+
 TEST_F(SharedChunksServerTest, WithoutAnExchangePayloadsAreInTheMessages) {
   const auto own = OpenedBy(2);
   const auto other = OpenedBy(3);
@@ -555,9 +581,12 @@ TEST_F(SharedChunksClientTest, ReturnsOtherRefusalsOfAPushUnchanged) {
   service_.push_status = grpc::Status(grpc::StatusCode::DATA_LOSS, "checksum");
   EXPECT_TRUE(absl::IsDataLoss(PushChunks(client_.get(), 1, &sent)));
   EXPECT_EQ(service_.shared_pushes, 1);
+  service_.push_status = grpc::Status::CANCELLED;
+  EXPECT_TRUE(absl::IsUnavailable(PushChunks(client_.get(), 1, &sent)))
+      << "a server that shuts down ends its calls so, and another one may go on with the job";
   service_.push_status = grpc::Status::OK;
   EXPECT_TRUE(PushChunks(client_.get(), 1, &sent).ok());
-  EXPECT_EQ(service_.shared_pushes, 2) << "the client keeps using the exchange";
+  EXPECT_EQ(service_.shared_pushes, 3) << "the client keeps using the exchange";
 }
 
 }  // namespace
