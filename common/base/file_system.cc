@@ -15,7 +15,12 @@ std::string JoinPath(absl::string_view folder, absl::string_view name) {
 }
 
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path) {
+  constexpr int64_t kMaxBytes = int64_t{4} << 30;
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.OpenForRead(path));
+  if (file->size_bytes() > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has ", file->size_bytes(), " bytes, expected at most ", kMaxBytes));
+  }
   std::string contents(file->size_bytes(), '\0');
   PP_RETURN_IF_ERROR(file->ReadAt(0, contents.data(), file->size_bytes()));
   return contents;

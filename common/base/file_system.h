@@ -3,7 +3,8 @@
 // synced can be lost.
 //
 // Every error names the path and the reason: NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED,
-// RESOURCE_EXHAUSTED (disk or quota full, too many open files), UNAVAILABLE (the lock is held),
+// RESOURCE_EXHAUSTED (disk or quota full, too many open files, a limit of file sizes),
+// INVALID_ARGUMENT (a path that is too long, a circular link), UNAVAILABLE (the lock is held),
 // UNIMPLEMENTED (the file system cannot do this), INTERNAL (I/O error). IsPassing (passing_error.h)
 // is true for those that may pass, such as a full disk.
 //
@@ -129,6 +130,7 @@ std::string FolderOf(absl::string_view path);
 // Returns the part of the path after the last slash.
 std::string FileNameOf(absl::string_view path);
 
+// INVALID_ARGUMENT: the file has more than 4 GiB, so it cannot be the one that is meant.
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path);
 
 // Replaces the contents of a file atomically and durably: after a crash the file holds the old or

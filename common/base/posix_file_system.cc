@@ -37,9 +37,14 @@ absl::Status StatusOfErrno(int error, absl::string_view what, absl::string_view 
     case EMFILE:
       return absl::ResourceExhaustedError(
           absl::StrCat(message, "; raise the limit of this process (ulimit -n, LimitNOFILE=)"));
+    case ELOOP:
+    case ENAMETOOLONG:
+      return absl::InvalidArgumentError(message);
+    case EFBIG:
+      return absl::ResourceExhaustedError(absl::StrCat(
+          message, "; raise the limit of this process (ulimit -f, LimitFSIZE=), if it has one"));
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
     case ENFILE:
       return absl::ResourceExhaustedError(message);
     case EWOULDBLOCK:

@@ -1,6 +1,7 @@
 #include "common/base/file_system.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -252,6 +253,28 @@ TEST(PosixFileSystem, SaysWhatToDoWhenTooManyFilesAreOpen) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(IsPassing(status)) << "a new process has the same limit: " << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("ulimit -n"));
+}
+
+TEST(PosixFileSystem, APathThatCannotExistIsBadInput) {
+  PosixFileSystem files;
+  const absl::Status too_long = files.OpenForRead("/" + std::string(300, 'a')).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(too_long)) << too_long;
+  const TestFolder folder;
+  const std::string loop = folder.path() + "/loop";
+  ASSERT_EQ(symlink(loop.c_str(), loop.c_str()), 0);
+  const absl::Status circular = files.OpenForRead(loop).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(circular)) << circular;
+}
+
+TEST(ReadWholeFile, RefusesAFileThatWouldFillTheMemory) {
+  PosixFileSystem files;
+  const TestFolder folder;
+  const std::string path = folder.Write("huge", "");
+  ASSERT_EQ(truncate(path.c_str(), (int64_t{4} << 30) + 1), 0);
+  const absl::Status status = ReadWholeFile(files, path).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(path + " has 4294967297 bytes, expected at most 4294967296"));
 }
 
 TEST(PosixFileSystem, RefusesWhatIsNotARegularFile) {
