@@ -1,5 +1,6 @@
 #include "common/base/utf8.h"
 
+#include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 
 namespace pushpull {
@@ -15,6 +16,10 @@ std::string Line(const Json& value) {
 
 std::string ValidUtf8(absl::string_view text) {
   return nlohmann::json::parse(JsonLine(nlohmann::json(std::string(text))));
+}
+
+absl::string_view WithoutByteOrderMark(absl::string_view text) {
+  return absl::StripPrefix(text, "\xef\xbb\xbf");
 }
 
 std::string JsonLine(const nlohmann::json& value) { return Line(value); }

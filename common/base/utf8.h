@@ -1,5 +1,5 @@
 // Text of unknown encoding for formats that hold only UTF-8: JSON, TensorBoard's event files,
-// Prometheus' metrics.
+// Prometheus' metrics. And the mark that some editors put before UTF-8.
 #ifndef PUSHPULL_COMMON_BASE_UTF8_H_
 #define PUSHPULL_COMMON_BASE_UTF8_H_
 
@@ -12,6 +12,10 @@ namespace pushpull {
 
 // Returns `text` with every sequence of bytes that is not valid UTF-8 replaced by U+FFFD.
 std::string ValidUtf8(absl::string_view text);
+
+// Returns `text` without the byte order mark at its begin, if it has one. Files that people write
+// are read in this way.
+absl::string_view WithoutByteOrderMark(absl::string_view text);
 
 // Returns the JSON text of a value in one line. Its strings may hold any bytes, such as names of
 // files and classes; ValidUtf8 applies to them.

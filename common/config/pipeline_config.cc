@@ -21,6 +21,7 @@
 
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/config/config_problem.h"
 #include "common/config/nearest_name.h"
 #include "common/config/text_position.h"
@@ -47,6 +48,13 @@ std::string Shortened(absl::string_view text) {
   return absl::StrCat(text.substr(0, kMaxShownBytes), "... (", text.size(), " bytes)");
 }
 
+// Says in a message of the parser what it found where it found the end of the text.
+std::string WithEndNamed(absl::string_view message) {
+  constexpr absl::string_view kEnd = "the end of the text";
+  if (absl::ConsumeSuffix(&message, "found \"\"")) return absl::StrCat(message, "found ", kEnd);
+  return absl::StrCat(message, absl::EndsWith(message, "got: ") ? kEnd : "");
+}
+
 // Refuses text for which the parser's time or stack would have no bound.
 absl::Status CheckLimits(const std::string& text, absl::string_view name) {
   if (text.size() > kMaxBytes) {
@@ -54,8 +62,10 @@ absl::Status CheckLimits(const std::string& text, absl::string_view name) {
                                                    kMaxBytes, " bytes, this one has more"));
   }
   if (absl::StrContains(text, '\0')) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": expected protobuf text, got a zero byte at offset ", text.find('\0')));
+    const bool is_utf16 = absl::StartsWith(text, "\xff\xfe") || absl::StartsWith(text, "\xfe\xff");
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected protobuf text, got a zero byte at offset ", text.find('\0'),
+                     is_utf16 ? "; the file is UTF-16: save it as UTF-8" : ""));
   }
   if (const std::optional<TextPoint> point = FindDeeperThan(text, kMaxNesting)) {
     return absl::InvalidArgumentError(absl::StrCat(Location(name, *point),
@@ -109,7 +119,8 @@ class Collector final : public google::protobuf::io::ErrorCollector {
         descriptor != nullptr) {
       hint = EnumHint(*descriptor, words[1]);
     }
-    Add({line, column}, path, absl::StrCat(Shortened(absl::StripSuffix(message, ".")), hint));
+    Add({line, column}, path,
+        absl::StrCat(Shortened(WithEndNamed(absl::StripSuffix(message, "."))), hint));
   }
 
   void AddWarning(int line, int column, const std::string& message) override {
@@ -242,8 +253,9 @@ int ReadUpTo(int fd, size_t max_bytes, std::string* text) {
 
 }  // namespace
 
-absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::string& text,
+absl::StatusOr<config::TrainEvalPipelineConfig> ParsePipelineConfig(const std::string& bytes,
                                                                     absl::string_view name) {
+  const std::string text(WithoutByteOrderMark(bytes));
   PP_RETURN_IF_ERROR(CheckLimits(text, name));
   config::TrainEvalPipelineConfig config;
   Collector collector(name, text);

@@ -9,6 +9,7 @@
 #include "google/protobuf/text_format.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 
 namespace pushpull {
 namespace {
@@ -36,7 +37,7 @@ absl::StatusOr<LabelMap> LabelMap::Parse(absl::string_view text, absl::string_vi
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
-  if (!parser.ParseFromString(std::string(text), &proto)) {
+  if (!parser.ParseFromString(std::string(WithoutByteOrderMark(text)), &proto)) {
     return absl::InvalidArgumentError(absl::StrCat(
         source, ":", error.text(), " (expected a label map: item { id: 1 name: \"cat\" } ...)"));
   }

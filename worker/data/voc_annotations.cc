@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "pugixml.hpp"
 
 namespace pushpull {
@@ -124,7 +125,7 @@ absl::StatusOr<std::vector<std::string>> ReadVocSplit(FileSystem& files, const s
   std::vector<std::string> ids;
   std::set<absl::string_view> seen;
   int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(WithoutByteOrderMark(*text), '\n')) {
     ++line_number;
     const std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());

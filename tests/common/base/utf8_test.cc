@@ -14,6 +14,16 @@ TEST(Utf8Test, ReplacesOnlyWhatIsNotUtf8) {
   EXPECT_EQ(ValidUtf8("\xff|\xc3"), "\xef\xbf\xbd|\xef\xbf\xbd");
 }
 
+TEST(Utf8Test, OnlyAByteOrderMarkAtTheBeginIsLeftOut) {
+  EXPECT_EQ(WithoutByteOrderMark("\xef\xbb\xbf"
+                                 "a"),
+            "a");
+  EXPECT_EQ(WithoutByteOrderMark("\xef\xbb\xbf"), "");
+  for (const char* text : {"", "a", "\xef\xbb", "a\xef\xbb\xbf"}) {
+    EXPECT_EQ(WithoutByteOrderMark(text), text);
+  }
+}
+
 TEST(Utf8Test, AJsonLineHoldsAnyBytesInKeysAndValues) {
   nlohmann::ordered_json value;
   value["b\xe9"] = "\xff";

@@ -121,6 +121,15 @@ TEST(PipelineConfigTest, TheSizeIsBounded) {
 
 TEST(PipelineConfigTest, RefusesZeroBytes) {
   EXPECT_THAT(ParseError(std::string("model {}\0", 9)), HasSubstr("a zero byte at offset 8"));
+  EXPECT_THAT(ParseError(std::string("\xff\xfem\0", 4)), HasSubstr("save it as UTF-8"));
+}
+
+TEST(PipelineConfigTest, AByteOrderMarkIsNoPartOfTheText) {
+  const auto config =
+      ParsePipelineConfig("\xef\xbb\xbftrain_config { num_steps: 3 }", "job.config");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train_config().num_steps(), 3);
+  EXPECT_THAT(ParseError("\xef\xbb\xbftrain { }"), HasSubstr("job.config:1:1: unknown field"));
 }
 
 TEST(PipelineConfigTest, NoSuggestionWhenNothingIsNear) {
@@ -133,7 +142,10 @@ TEST(PipelineConfigTest, SyntaxErrorsNameThePlaceAndTheField) {
   EXPECT_THAT(ParseError("train_config {\n  batch_size: many\n}"),
               HasSubstr("job.config:2:15: in train_config.batch_size: Expected integer"));
   EXPECT_THAT(ParseError("train_config {\n  num_steps: 3\n"),
-              HasSubstr("job.config:3:1: in train_config: Expected"));
+              AllOf(HasSubstr("job.config:3:1: in train_config: Expected"),
+                    HasSubstr("the end of the text")));
+  EXPECT_THAT(ParseError("train_config { num_steps"),
+              AllOf(HasSubstr("job.config:1:25: "), HasSubstr("found the end of the text")));
   EXPECT_THAT(ParseError("train_config { num_steps: -3 }"),
               HasSubstr("in train_config.num_steps: "));
   EXPECT_THAT(ParseError("train_config { num_steps: 3 num_steps: 4 }"),

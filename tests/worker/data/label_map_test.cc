@@ -41,6 +41,13 @@ TEST(LabelMapTest, ReadsBothSyntaxesWithGapsAndDisplayNames) {
   EXPECT_EQ(again->Find("/m/01"), 0);
 }
 
+TEST(LabelMapTest, ReadsTheFilesOfOtherSystems) {
+  const auto map =
+      LabelMap::Parse("\xef\xbb\xbfitem {\r\n  id: 1\r\n  name: 'cat'\r\n}\r\n", "m.pbtxt");
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->Find("cat"), 0);
+}
+
 // TensorFlow's label maps of COCO's keypoints and of LVIS and Open Images have more fields.
 TEST(LabelMapTest, ReadsItemsWithTheFieldsOfTensorFlow) {
   const auto map = LabelMap::Parse(

@@ -89,7 +89,9 @@ class VocSourceTest : public testing::Test {
     }
     folder_.Write("JPEGImages/a.jpg", EncodeJpeg(MakeImage(20, 40, 3)));
     folder_.Write("JPEGImages/b.png", EncodePng(MakeImage(20, 40, 3)));
-    folder_.Write("ImageSets/Main/train.txt", "b  1\r\na -1\n\n");
+    folder_.Write("ImageSets/Main/train.txt",
+                  "\xef\xbb\xbf"
+                  "b  1\r\na -1\n\n");
     folder_.Write("ImageSets/Main/val.txt", "a\n");
   }
   absl::StatusOr<std::unique_ptr<VocSource>> Open(const std::string& split, int num_classes = 2) {
