@@ -1,5 +1,6 @@
 #include "common/cluster/resolve_cluster.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "common/base/status_macros.h"
 #include "common/cluster/slurm_environment.h"
@@ -50,13 +52,22 @@ absl::Status CheckAtLeast(int least, const std::optional<Sourced<int>>& value) {
   return absl::InvalidArgumentError(absl::StrCat(Show(*value), ", expected at least ", least));
 }
 
+// Returns whether the text can be a name, an IPv4 address, or an IPv6 address in brackets.
+bool IsHost(absl::string_view host) {
+  const bool has_brackets = absl::ConsumePrefix(&host, "[");
+  if (has_brackets && !absl::ConsumeSuffix(&host, "]")) return false;
+  return !host.empty() && host.find_first_of(has_brackets ? "[]/ \t" : "[]:/ \t") == host.npos;
+}
+
 absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
   const size_t colon = address.rfind(':');
   int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
+  if (colon == std::string::npos || !IsHost(address.substr(0, colon)) ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < least || port > 65535) {
+    const bool may_be_ipv6 = std::count(address.begin(), address.end(), ':') > 1;
     return absl::InvalidArgumentError(
-        absl::StrCat("expected host:port with a port from ", least, " to 65535"));
+        absl::StrCat("expected host:port with a port from ", least, " to 65535",
+                     may_be_ipv6 ? "; an IPv6 address needs brackets, such as [::1]:2222" : ""));
   }
   return address.substr(colon + 1);
 }
