@@ -137,7 +137,7 @@ Followup Checkpoints::Fail(const absl::Status& status) {
   ++failures_;
   retry_at_ = job_.now + kPause * (1 << std::min<uint32_t>(failures_in_a_row_, 6));
   ++failures_in_a_row_;
-  Warn(absl::StrFormat("the checkpoint of step %d failed: %s; %s", step_, status.ToString(),
+  Warn(absl::StrFormat("the checkpoint of step %d failed: %s; %s", step_, status.message(),
                        DescribeNewest()),
        actions_);
   Refuse(step_, status);

@@ -130,7 +130,7 @@ TEST_F(CheckpointsPartTest, AFailureSaysWhichCheckpointIsTheNewest) {
     return Take<coordinator_action::Notice>().at(0).text;
   };
   EXPECT_EQ(warning_of(1),
-            "the checkpoint of step 1 failed: RESOURCE_EXHAUSTED: no space left; no checkpoint has "
+            "the checkpoint of step 1 failed: no space left; no checkpoint has "
             "been published");
   ps::StatusReply status;
   checkpoints_.AddTo(&status, job_.now);
@@ -138,7 +138,7 @@ TEST_F(CheckpointsPartTest, AFailureSaysWhichCheckpointIsTheNewest) {
   // The declared variables of an external model.
   checkpoints_.SetNewest(FoundCheckpoint{.id = {.epoch = 7, .version = 0}});
   EXPECT_EQ(warning_of(2),
-            "the checkpoint of step 2 failed: RESOURCE_EXHAUSTED: no space left; the newest "
+            "the checkpoint of step 2 failed: no space left; the newest "
             "checkpoint is of step 0");
   checkpoints_.AddTo(&status, job_.now);
   EXPECT_TRUE(status.has_checkpoint());
