@@ -4,8 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "glog/logging.h"
 
 #include "common/base/file_system.h"
@@ -17,15 +20,31 @@
 namespace pushpull {
 namespace {
 
+// Returns the end of the name of a shard, such as "-00000-of-00010".
+std::string ShardSuffix(int shard, int num_shards) {
+  return absl::StrFormat("-%05d-of-%05d", shard, num_shards);
+}
+
+// Returns whether `name` is `prefix` and the end of a shard's name, with any number of shards.
+bool IsShardOf(absl::string_view prefix, absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, prefix)) return false;
+  std::string zeros(name);
+  for (char& c : zeros) {
+    if (absl::ascii_isdigit(c)) c = '0';
+  }
+  return zeros == ShardSuffix(0, 0);
+}
+
 // Writes the shards under temporary names. The destructor removes files that were not published.
 class Shards {
  public:
   Shards(FileSystem* files, const std::string& output, int num_shards) : files_(files) {
     const size_t name = output.rfind('/') + 1;  // 0 where there is no folder
     folder_ = FolderOf(output);
+    prefix_ = FileNameOf(output);
     for (int i = 0; i < num_shards; ++i) {
       Shard shard;
-      shard.path = absl::StrFormat("%s-%05d-of-%05d", output, i, num_shards);
+      shard.path = absl::StrCat(output, ShardSuffix(i, num_shards));
       shard.temporary = absl::StrCat(output.substr(0, name), ".tmp-", shard.path.substr(name));
       shards_.push_back(std::move(shard));
     }
@@ -40,6 +59,7 @@ class Shards {
 
   absl::Status Create() {
     PP_RETURN_IF_ERROR(MakeDirectories(*files_, folder_));
+    PP_RETURN_IF_ERROR(CheckOthers());
     for (Shard& shard : shards_) {
       PP_ASSIGN_OR_RETURN(shard.file,
                           files_->OpenForWrite(shard.temporary, FileSystem::WriteMode::kTruncate));
@@ -68,6 +88,21 @@ class Shards {
   }
 
  private:
+  // Refuses to add a second data set of the same prefix, with another number of shards: the globs
+  // that read one would read both.
+  absl::Status CheckOthers() const {
+    PP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(folder_));
+    const std::string count = absl::StrFormat("-of-%05d", shards_.size());
+    for (const std::string& name : names) {
+      if (!IsShardOf(prefix_, name) || absl::EndsWith(name, count)) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat(JoinPath(folder_, name), " is of a data set with another number of shards, ",
+                       "and a glob such as ", prefix_, "-* would read the images of both: ",
+                       "remove the files of that set, or give another --output"));
+    }
+    return absl::OkStatus();
+  }
+
   struct Shard {
     std::string path;
     std::string temporary;
@@ -78,6 +113,7 @@ class Shards {
 
   FileSystem* const files_;
   std::string folder_;
+  std::string prefix_;  // of the shards' names in the folder
   std::vector<Shard> shards_;
   int64_t num_records_ = 0;
   std::string framed_;

@@ -51,7 +51,7 @@ struct RecordSummary {
 // The i-th written image goes to shard i mod num_shards, as record i / num_shards. The files thus
 // depend only on the set and the options, not on the number of threads. The shards are written
 // under temporary names and renamed when all of them are complete. They replace older files of the
-// same names.
+// same names. FAILED_PRECONDITION: there are files of the same prefix and another number of shards.
 //
 // Nothing is written and `files` of the summary is empty if no image is good, or if there is a
 // problem and the option is kRefuse. Errors: CANCELLED if progress.stop was set, those of the file

@@ -17,6 +17,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -211,6 +212,21 @@ TEST_F(RecordWriterTest, DamagedImagesThatDecodeAreNamedAndNoProblem) {
   EXPECT_THAT(check->problems, IsEmpty());
   EXPECT_EQ(check->num_images, 80);
   EXPECT_EQ(check->num_boxes, 79);
+}
+
+TEST_F(RecordWriterTest, RefusesASecondSetOfTheSamePrefixWithAnotherNumberOfShards) {
+  ASSERT_TRUE(Write(FakeSet(4), 1).ok());
+  for (const char* name : {"set-00000-of-0000x", "set-a-00000-of-00009", "set-00000-of-000010"}) {
+    folder_.Write(name, "");
+  }
+  EXPECT_TRUE(Write(FakeSet(4), 1).ok()) << "the same names are replaced";
+  const std::vector<std::string> before = Names();
+  const absl::Status status = Write(FakeSet(4), 2).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(folder_.path() + "/set-00000-of-00001 is of a data set with another"),
+                    HasSubstr("a glob such as set-*"), HasSubstr("--output")));
+  EXPECT_EQ(Names(), before);
 }
 
 TEST_F(RecordWriterTest, LeavesNoFilesWithoutAGoodImage) {
