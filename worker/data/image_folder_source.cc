@@ -69,9 +69,7 @@ absl::Status ForEachEntry(const std::string& path, Visit visit) {
 }
 
 absl::Status ReadFile(const std::string& path, std::string* bytes) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (file == nullptr) return ReadError(path, errno);
+  PP_ASSIGN_OR_RETURN(const FileToRead file, OpenToRead(path));
   constexpr size_t kStep = 1 << 16;
   bytes->clear();
   size_t got = 0;

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "worker/data/read_error.h"
 
 namespace pushpull {
 namespace {
@@ -20,9 +20,8 @@ constexpr int kGzipOnly = 16;  // added to windowBits, makes zlib accept gzip st
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MaybeGzipFile>> MaybeGzipFile::Open(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return ReadError(path, errno);
-  auto result = std::unique_ptr<MaybeGzipFile>(new MaybeGzipFile(path, file));
+  PP_ASSIGN_OR_RETURN(FileToRead file, OpenToRead(path));
+  auto result = std::unique_ptr<MaybeGzipFile>(new MaybeGzipFile(path, std::move(file)));
   PP_RETURN_IF_ERROR(result->Refill());
   const z_stream& stream = result->stream_;
   if (stream.avail_in >= 2 && stream.next_in[0] == 0x1f && stream.next_in[1] == 0x8b) {
@@ -35,14 +34,13 @@ absl::StatusOr<std::unique_ptr<MaybeGzipFile>> MaybeGzipFile::Open(const std::st
 
 MaybeGzipFile::~MaybeGzipFile() {
   if (is_gzip_) inflateEnd(&stream_);
-  std::fclose(file_);
 }
 
 absl::Status MaybeGzipFile::Refill() {
   consumed_ += static_cast<int64_t>(input_.size());
   input_.resize(kInputBytes);
-  const size_t got = std::fread(input_.data(), 1, input_.size(), file_);
-  if (got < input_.size() && std::ferror(file_)) return ReadError(path_, errno);
+  const size_t got = std::fread(input_.data(), 1, input_.size(), file_.get());
+  if (got < input_.size() && std::ferror(file_.get())) return ReadError(path_, errno);
   input_.resize(got);
   stream_.next_in = input_.data();
   stream_.avail_in = static_cast<uInt>(got);

@@ -5,19 +5,21 @@
 #include <zlib.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "worker/data/read_error.h"
 
 namespace pushpull {
 
 // Not thread-safe.
 class MaybeGzipFile {
  public:
-  // Errors as ReadError (read_error.h).
+  // Errors as OpenToRead (read_error.h).
   static absl::StatusOr<std::unique_ptr<MaybeGzipFile>> Open(const std::string& path);
   ~MaybeGzipFile();
   MaybeGzipFile(const MaybeGzipFile&) = delete;
@@ -32,12 +34,13 @@ class MaybeGzipFile {
   const std::string& path() const { return path_; }
 
  private:
-  MaybeGzipFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  MaybeGzipFile(std::string path, FileToRead file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status Refill();
   absl::Status GzipError(const char* what) const;
 
   const std::string path_;
-  std::FILE* const file_;
+  const FileToRead file_;
   bool is_gzip_ = false;
   bool in_member_ = false;  // gzip: the end of the current member has not been read yet
   z_stream stream_{};

@@ -1,5 +1,7 @@
 #include "worker/data/image_folder_source.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -117,6 +119,17 @@ TEST(ImageFolderSourceTest, ARemovedFileIsNotFound) {
   const absl::Status status = (*source)->Get(0, &example);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/0/a.png"));
+}
+
+TEST(ImageFolderSourceTest, APipeIsNamedAndNotWaitedFor) {
+  const TestFolder folder;
+  folder.Write("0/a.png", EncodePng(MakeImage(2, 2, 1)));
+  const std::string pipe = folder.path() + "/0/b.png";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  auto source = ImageFolderSource::Open(folder.path(), 1);
+  ASSERT_TRUE(source.ok()) << source.status();
+  Example example;
+  EXPECT_EQ(std::string((*source)->Get(1, &example).message()), pipe + " is not a regular file");
 }
 
 TEST(ImageFolderSourceTest, AReadErrorMayPass) {
