@@ -26,6 +26,7 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/security_flags.h"
@@ -349,7 +350,7 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
   const ClusterReport report = CheckCluster(check, [&transport](const std::string& address) {
     return MakeGrpcPsClient(address, transport);
   });
-  std::cout << report.Table() << std::flush;
+  PP_RETURN_IF_ERROR(PrintResult(std::cout, report.Table()));
   return report.status();
 }
 
@@ -368,10 +369,7 @@ absl::Status RunServer(bool check_config) {
   const std::string path = absl::GetFlag(FLAGS_pipeline_config_path);
   PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config,
                       LoadValidConfig(path, ContextOf(sync)));
-  if (check_config) {
-    FinishCheckConfig(config);
-    return absl::OkStatus();
-  }
+  if (check_config) return PrintEffectiveConfig(config);
   if (absl::GetFlag(FLAGS_train_dir).empty()) return UsageError("--train_dir is required");
 
   const std::unique_ptr<StopSignal> signal = StopSignal::Install([](int) {});

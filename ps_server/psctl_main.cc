@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/cli/security_flags.h"
 #include "common/cluster/resolve_cluster.h"
 #include "common/wire/grpc/grpc_ps_client.h"
@@ -58,8 +59,7 @@ absl::Status RunPsctl(const MainArguments& arguments) {
       command.kind == PsctlCommand::Kind::kStateClean) {
     PosixFileSystem files;
     PP_ASSIGN_OR_RETURN(const std::string text, RunStateCommand(command, files, DefaultStateDir()));
-    std::cout << text << std::flush;
-    return absl::OkStatus();
+    return PrintResult(std::cout, text);
   }
   PP_ASSIGN_OR_RETURN(const TransportSecurity security, TransportSecurityFromFlags());
   PP_RETURN_IF_ERROR(CheckAddresses(security, {command.address}));
@@ -69,8 +69,7 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   SteadyClock clock;
   const std::unique_ptr<PsClient> client = MakeGrpcPsClient(command.address, transport);
   PP_ASSIGN_OR_RETURN(const std::string text, RunPsctlCommand(command, client.get(), &clock));
-  std::cout << text << std::flush;
-  return absl::OkStatus();
+  return PrintResult(std::cout, text);
 }
 
 }  // namespace

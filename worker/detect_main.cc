@@ -30,6 +30,7 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/config/validate_config.h"
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
@@ -235,7 +236,7 @@ absl::Status PrintEach(FileSystem& files, uint64_t step, const std::vector<std::
       continue;
     }
     PP_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, process(path, image));
-    std::cout << JsonLine(json) << std::endl;
+    PP_RETURN_IF_ERROR(PrintResult(std::cout, absl::StrCat(JsonLine(json), "\n")));
   }
   if (unread == 0) return absl::OkStatus();
   return Annotated(first_error,
@@ -295,7 +296,7 @@ int Main(int argc, char** argv) {
       "classes are counted from 0. Arguments are images, folders of images, and globs in quotes.";
   options.takes_arguments = true;
   const MainArguments arguments = InitMain(argc, argv, options);
-  if (arguments.check_config) return FinishCheckConfig(LoadConfig());
+  if (arguments.check_config) return FinishMain(PrintEffectiveConfig(LoadConfig()));
   if (absl::Status flags = CheckFlags(arguments.arguments); !flags.ok()) return FinishMain(flags);
   const absl::StatusOr<ChosenDevice> chosen =
       OpenChosenDevice(DeviceFromFlags(), 0, {CountGpus, OpenGpu});

@@ -21,6 +21,7 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
@@ -138,8 +139,7 @@ absl::Status RunOnDetections(const EvaluatorContext& context) {
   // An undefined metric (NaN) becomes null.
   for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
   result["examples"] = report.examples;
-  *context.results << JsonLine(result) << std::endl;
-  return absl::OkStatus();
+  return PrintResult(*context.results, absl::StrCat(JsonLine(result), "\n"));
 }
 
 int Main(int argc, char** argv) {
@@ -149,9 +149,9 @@ int Main(int argc, char** argv) {
   const MainArguments arguments = InitMain(argc, argv, main_options);
   if (arguments.check_config) {
     const std::string given = absl::GetFlag(FLAGS_pipeline_config_path);
-    return FinishCheckConfig(LoadConfig(
+    return FinishMain(PrintEffectiveConfig(LoadConfig(
         given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), kTrainDirConfigName)
-                      : given));
+                      : given)));
   }
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
   std::atomic<bool> stop = false;

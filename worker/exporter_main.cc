@@ -16,6 +16,7 @@
 #include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/config/validate_config.h"
 #include "worker/data/class_names.h"
 #include "worker/export/file_pair.h"
@@ -160,15 +161,14 @@ absl::Status Run() {
     PP_RETURN_IF_ERROR(WriteFileAtomically(files, output, contents));
     if (format == ModelFormat::kOnnx) PP_RETURN_IF_ERROR(RemoveOldHeadsFile(files, output));
   }
-  std::cout << JsonLine(result) << std::endl;
-  return absl::OkStatus();
+  return PrintResult(std::cout, absl::StrCat(JsonLine(result), "\n"));
 }
 
 int Main(int argc, char** argv) {
   MainOptions options;
   options.usage = kUsage;
   const MainArguments arguments = InitMain(argc, argv, options);
-  if (arguments.check_config) return FinishCheckConfig(LoadConfig());
+  if (arguments.check_config) return FinishMain(PrintEffectiveConfig(LoadConfig()));
   if (absl::Status flags = CheckFlags(); !flags.ok()) return FinishMain(flags);
   return FinishMain(Run());
 }

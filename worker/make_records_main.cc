@@ -24,6 +24,7 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/stop_signal.h"
 #include "worker/data/label_map.h"
@@ -118,7 +119,7 @@ class ProgressPrinter {
 
 // Prints the summary on stdout, and the problems, the clipped boxes and the damaged images on
 // stderr.
-void Print(const RecordSummary& summary, const std::string& label_map) {
+absl::Status Print(const RecordSummary& summary, const std::string& label_map) {
   for (const std::string& problem : summary.problems) std::cerr << problem << "\n";
   for (const std::string& box : summary.clipped) std::cerr << box << "\n";
   for (const std::string& image : summary.damaged) std::cerr << image << "; it is used\n";
@@ -130,7 +131,7 @@ void Print(const RecordSummary& summary, const std::string& label_map) {
                                    {"damaged_images", summary.damaged.size()}};
   if (!summary.files.empty()) result["files"] = summary.files;
   if (!label_map.empty()) result["label_map"] = label_map;
-  std::cout << JsonLine(result) << std::endl;
+  return PrintResult(std::cout, absl::StrCat(JsonLine(result), "\n"));
 }
 
 std::string Count(const RecordSummary& summary) {
@@ -152,7 +153,7 @@ absl::Status Check(const RecordProgress& progress, ThreadPool* pool) {
       const std::unique_ptr<RecordSource> source,
       RecordSource::Open(files, std::move(options), [&progress] { return progress.stop->load(); }));
   PP_ASSIGN_OR_RETURN(const RecordSummary summary, CheckRecords(*source, progress, pool));
-  Print(summary, "");
+  PP_RETURN_IF_ERROR(Print(summary, ""));
   if (summary.problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(absl::GetFlag(FLAGS_check), ": ", Count(summary)));
 }
@@ -178,7 +179,7 @@ absl::Status Write(const RecordProgress& progress, ThreadPool* pool) {
     label_map = absl::StrCat(options.output, ".pbtxt");
     PP_RETURN_IF_ERROR(WriteFileAtomically(files, label_map, set->label_map().ToText()));
   }
-  Print(summary, label_map);
+  PP_RETURN_IF_ERROR(Print(summary, label_map));
   if (!summary.files.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(absl::GetFlag(FLAGS_input), ": ", Count(summary), "; nothing is written",

@@ -29,6 +29,7 @@
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
+#include "common/cli/print_result.h"
 #include "common/cli/process_environment.h"
 #include "common/cli/progress_line.h"
 #include "common/cli/security_flags.h"
@@ -210,7 +211,7 @@ absl::Status CheckPeers(const WorkerOptions& options) {
   const ClusterReport report = CheckCluster(check, [&transport](const std::string& address) {
     return MakeGrpcPsClient(address, transport);
   });
-  std::cout << report.Table() << std::flush;
+  PP_RETURN_IF_ERROR(PrintResult(std::cout, report.Table()));
   return report.status();
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -21,8 +22,10 @@
 #include "glog/logging.h"
 
 #include "common/base/descriptor_limit.h"
+#include "common/base/status_macros.h"
 #include "common/cli/cpu_check.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/print_result.h"
 #include "common/config/nearest_name.h"
 #include "common/config/pipeline_config.h"
 
@@ -182,6 +185,8 @@ MainArguments InitMain(int argc, char** argv, const MainOptions& options) {
   }
   SetUpLogging(argv[0]);
   RaiseDescriptorLimit();  // a data set of a thousand files keeps as many open
+  // A write beyond the limit of file sizes (ulimit -f) then returns an error, which names the file.
+  std::signal(SIGXFSZ, SIG_IGN);
   return result;
 }
 
@@ -191,10 +196,9 @@ int FinishMain(const absl::Status& status) {
   return code;
 }
 
-int FinishCheckConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config) {
-  if (!config.ok()) return FinishMain(config.status());
-  std::cout << EffectiveConfigText(*config) << std::flush;
-  return kExitDone;
+absl::Status PrintEffectiveConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config) {
+  PP_RETURN_IF_ERROR(config.status());
+  return PrintResult(std::cout, EffectiveConfigText(*config));
 }
 
 }  // namespace pushpull

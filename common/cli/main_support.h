@@ -26,7 +26,8 @@ struct MainArguments {
 };
 
 // Parses the Abseil flags and sets up glog to log to stderr at --log_level. Lets the process open
-// as many files as the hard limit allows. Ends the process for --help and --version (exit code 0)
+// as many files as the hard limit allows, and ignores the signal that would kill it when a file
+// exceeds the limit of file sizes. Ends the process for --help and --version (exit code 0)
 // and for bad flags (exit code 64, with a suggestion for an unknown flag).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
 
@@ -36,9 +37,9 @@ absl::string_view BuildVersion();
 // Prints the error, if any, on stderr. Returns the exit code that main must return.
 int FinishMain(const absl::Status& status);
 
-// Ends --check_config. Prints the effective config on stdout if `config`, the result of
-// LoadValidConfig, is OK; otherwise does what FinishMain does. Returns the exit code.
-int FinishCheckConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config);
+// What --check_config does: prints the effective config on stdout if `config`, the result of
+// LoadValidConfig, is OK. Returns the error of `config` or of printing.
+absl::Status PrintEffectiveConfig(const absl::StatusOr<config::TrainEvalPipelineConfig>& config);
 
 // Returns one line for each unknown flag in `arguments`, with a suggestion. Ignores flags after
 // "--" and those that --undefok names. A part of InitMain, declared for tests.

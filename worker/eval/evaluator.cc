@@ -17,6 +17,7 @@
 #include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
+#include "common/cli/print_result.h"
 
 namespace pushpull {
 namespace {
@@ -204,7 +205,7 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
   LOG_IF(WARNING, !report.explanation.empty())
       << "step " << manifest.step << ": " << report.explanation;
   Report(manifest, report);
-  return absl::OkStatus();
+  return options_.run_once ? PrintJson(manifest.step, report) : absl::OkStatus();
 }
 
 absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
@@ -236,16 +237,15 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
   return absl::OkStatus();
 }
 
-void Evaluator::PrintJson(uint64_t step, const EvaluationReport& report) {
+absl::Status Evaluator::PrintJson(uint64_t step, const EvaluationReport& report) {
   nlohmann::ordered_json result = {{"step", step}};
   // An undefined metric (NaN) becomes null.
   for (const ScalarSummary& scalar : report.scalars) result[scalar.tag] = scalar.value;
   result["examples"] = report.examples;
-  *context_.results << JsonLine(result) << std::endl;
+  return PrintResult(*context_.results, absl::StrCat(JsonLine(result), "\n"));
 }
 
 void Evaluator::Report(const CheckpointManifest& manifest, const EvaluationReport& report) {
-  if (options_.run_once) PrintJson(manifest.step, report);
   const ScalarSummary& metric = report.scalars.front();
   if (options_.records_best && !std::isnan(metric.value)) {
     best_.Add({manifest.step, metric.tag, metric.value, manifest.run_id, manifest.epoch});

@@ -87,7 +87,7 @@ class Evaluator {
   // Prepares the files of eval_dir for the evaluation of this checkpoint.
   absl::Status OpenFiles(const CheckpointManifest& manifest);
   void Report(const CheckpointManifest& manifest, const EvaluationReport& report);
-  void PrintJson(uint64_t step, const EvaluationReport& report);
+  absl::Status PrintJson(uint64_t step, const EvaluationReport& report);
   // Records the best checkpoint as far as that is possible now, and logs the first failure.
   void SettleBest();
   // Calls SettleBest once per poll_interval until all is recorded, at most ten times. Logs an error

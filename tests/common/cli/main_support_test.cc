@@ -1,14 +1,18 @@
 #include "common/cli/main_support.h"
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "common/base/passing_error.h"
 #include "common/cli/cpu_check.h"
 #include "common/cli/exit_codes.h"
@@ -66,6 +70,23 @@ TEST(MainSupportDeathTest, HelpAndVersionExit0) {
   EXPECT_EXIT(Init({"--help"}), ExitedWithCode(0), "");
   EXPECT_EXIT(Init({"--version"}), ExitedWithCode(0), "");
   EXPECT_EXIT(Init({"--help", "--test_clones=many"}), ExitedWithCode(0), "");
+}
+
+// Runs InitMain, writes a file that is larger than the process may write, and ends as a main does.
+void WriteMoreThanTheLimit() {
+  std::string program = "some/program";
+  char* argv[] = {program.data(), nullptr};
+  InitMain(1, argv, {.usage = "tests things"});
+  const rlimit limit{4096, 4096};
+  if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) std::exit(3);
+  PosixFileSystem files;
+  const std::string path = absl::StrCat(testing::TempDir(), "/large");
+  std::exit(FinishMain(WriteFileAtomically(files, path, std::string(8192, 'x'))));
+}
+
+TEST(MainSupportDeathTest, AFileLargerThanTheLimitOfFileSizesIsAnErrorAndNoSignal) {
+  EXPECT_EXIT(WriteMoreThanTheLimit(), ExitedWithCode(65),
+              "program: write .*large.*: File too large; raise .*ulimit -f");
 }
 
 TEST(MainSupportTest, FindsAllUnknownFlags) {
