@@ -158,7 +158,9 @@ class ParameterServer:
         self._library = _library.library()
         self._clone: Optional[int] = self._library.pushpull_clone_new(ctypes.byref(options))
         self._check = check
-        self._lock = threading.RLock()  # guards _clone where `stop` meets `close`; a signal handler may stop as well
+        # Held by calls that any thread may make, so that `close` does not free the clone under them. A signal handler
+        # may make such a call while its own thread is in one.
+        self._lock = threading.RLock()
         self._stopped = False
         self._registers = False  # start was called and has not failed
         self._session, self._number = int(options.session), int(options.process_number)
@@ -234,6 +236,12 @@ class ParameterServer:
         if self._clone is None:
             raise Error("this connection to the parameter server is closed")
         return self._clone
+
+    def _call_from_any_thread(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function of the library that does not block. Raises what check_process raises."""
+        self.check_process()  # before the lock, which another thread of the parent may have held during a fork
+        with self._lock:
+            function(self._handle(), *arguments)
 
     def _fail(self, code: int) -> Error:
         message = self._library.pushpull_clone_error(self._handle())
@@ -389,7 +397,7 @@ class ParameterServer:
 
         Values must fall from call to call.
         """
-        self._library.pushpull_clone_advance(self._handle(), first_final)
+        self._call_from_any_thread(self._library.pushpull_clone_advance, first_final)
 
     def finish(self, samples: int, loss: float, metrics: Optional[Mapping[str, float]] = None) -> None:
         """Ends the batch: the whole gradient is final, and the mean over `samples` samples. Does not block.
@@ -422,7 +430,8 @@ class ParameterServer:
         """Returns the clone's figures."""
         figures = _library.Progress()
         waiting_for = ctypes.create_string_buffer(512)
-        self._library.pushpull_clone_progress(self._handle(), ctypes.byref(figures), waiting_for, len(waiting_for))
+        self._call_from_any_thread(self._library.pushpull_clone_progress, ctypes.byref(figures), waiting_for,
+                                   len(waiting_for))
         return Progress(step=figures.step, num_steps=figures.num_steps, loss=figures.loss,
                         learning_rate=figures.learning_rate, samples_per_second=figures.samples_per_second,
                         samples=figures.samples, staleness=figures.staleness,

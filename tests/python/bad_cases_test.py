@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from unittest import mock
 
@@ -400,6 +401,34 @@ class BadCases(PythonJobTest):
         trainer.ps.stop()
         with self.assertRaises(pushpull.StoppedError):
             waiting()
+
+    def test_clone_is_not_freed_under_a_call_of_another_thread(self):
+        server = self.serve(num_clones=2)
+        for name, call in (("progress", lambda ps: ps.progress()), ("advance", lambda ps: ps.advance(0)),
+                           ("stop", lambda ps: ps.stop())):
+            with self.subTest(name=name):
+                ps = server.connect()
+                calls = []
+                begun = threading.Event()
+
+                def slow(*_):
+                    begun.set()
+                    time.sleep(0.3)
+                    calls.append(name)  # pylint: disable=cell-var-from-loop
+
+                def free(clone):
+                    calls.append("free")  # pylint: disable=cell-var-from-loop
+                    library.pushpull_clone_free(clone)  # pylint: disable=cell-var-from-loop
+
+                library = ps._library
+                replaced = {f"pushpull_clone_{name}": slow, "pushpull_clone_free": free}
+                with mock.patch.object(ps, "_library", mock.Mock(wraps=library, **replaced)):
+                    result = self.in_thread(call, ps)
+                    self.assertTrue(begun.wait(PATIENCE_S))
+                    ps.close()
+                    result()
+                self.assertEqual(calls[0], name)
+                self.assertEqual(calls[-1], "free")
 
     def test_wrong_numbers(self):
         server = self.serve()
