@@ -68,6 +68,7 @@ class Batch:
 
 
 _seeding: weakref.WeakSet[Trainer] = weakref.WeakSet()  # trainers that have begun with seed=True
+_seeding_lock = threading.Lock()  # guards it
 
 
 class Trainer(TrainerBase):
@@ -170,8 +171,9 @@ class Trainer(TrainerBase):
         if not self._seed_generators:
             return
         self._thread = threading.get_ident()
-        others = [trainer for trainer in _seeding if not trainer.ps.closed and trainer._thread != self._thread]
-        _seeding.add(self)
+        with _seeding_lock:
+            others = [trainer for trainer in _seeding if not trainer.ps.closed and trainer._thread != self._thread]
+            _seeding.add(self)
         if others:
             warnings.warn("trainers in several threads of this process seed the same generators of random numbers; if "
                           "the models draw any, as dropout does, nothing random in them or in their data sets is "

@@ -3,6 +3,8 @@ import time
 import types
 import unittest
 import warnings
+import weakref
+from unittest import mock
 
 from support import PythonJobTest, config_text, main, skip_without_torch
 
@@ -159,6 +161,22 @@ class SeveralTrainers(PythonJobTest):
             warnings.simplefilter("always")
             self.train(0.0, seed=False)
         self.assertFalse([warning for warning in caught if "generators" in str(warning.message)])
+
+    def test_threads_that_begin_at_the_same_time_are_warned_once(self):
+        class Slow:
+            """A trainer that was closed, which takes long to find out."""
+
+            @property
+            def ps(self):
+                time.sleep(0.5)
+                return types.SimpleNamespace(closed=True)
+
+        slow = Slow()
+        with mock.patch.object(pushpull.torch, "_seeding", weakref.WeakSet([slow])):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self.train(0.0)
+        self.assertEqual(sum("seed the same generators" in str(warning.message) for warning in caught), 1)
 
 
 if __name__ == "__main__":
