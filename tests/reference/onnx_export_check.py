@@ -180,7 +180,7 @@ def check_detector(name, binaries, run, images, folder):
     session = export(binaries, run, folder / f"{name}.onnx")
     names = ["detection_boxes", "detection_scores", "detection_classes", "num_detections", "raw_detection_boxes",
              "raw_detection_scores"]
-    printed = call(binaries / "detect", f"--checkpoint_dir={run}", f"--output_dir={folder / 'drawn'}", "--min_score=-1e30",
+    printed = call(binaries / "detect", f"--checkpoint_dir={run}", f"--output_dir={folder / 'drawn'}", "--min_score=0",
                    "--max_boxes=100000", "--log_level=error", *images)
     config = (run / "pipeline.config").read_text()
     differences = Differences(float(re.search(r"batch_non_max_suppression \{[^}]*iou_threshold: (\S+)", config)[1]))
