@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -49,7 +50,8 @@ ABSL_FLAG(std::string, output_dir, "",
           "detectors: folder for the drawings; created if it does not exist");
 ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
 ABSL_FLAG(double, min_score, 0.5,
-          "detectors: detections with a lower score, 0 to 1, are neither drawn nor printed");
+          "detectors: detections with a lower score are neither drawn nor printed; 0 to 1, or any "
+          "number if the config has no score_converter");
 ABSL_FLAG(int, max_boxes, 100,
           "detectors: draw and print at most this many detections per image, best first");
 ABSL_FLAG(int, top_k, 5, "classifiers: print this many classes per image, most probable first");
@@ -76,14 +78,22 @@ absl::Status CheckFlags(const std::vector<std::string>& paths) {
     return UsageError(absl::StrCat("--step: expected a step or -1 for the newest, got ",
                                    absl::GetFlag(FLAGS_step)));
   }
-  const double min_score = absl::GetFlag(FLAGS_min_score);
-  if (!(min_score >= 0 && min_score <= 1)) {
-    return UsageError(absl::StrCat("--min_score=", min_score, ", expected 0 to 1"));
-  }
   PP_RETURN_IF_ERROR(CheckAtLeast("threads", absl::GetFlag(FLAGS_threads), 0));
   PP_RETURN_IF_ERROR(CheckAtLeast("max_boxes", absl::GetFlag(FLAGS_max_boxes), 1));
   PP_RETURN_IF_ERROR(CheckAtLeast("top_k", absl::GetFlag(FLAGS_top_k), 1));
   return CheckFlagsOfOneDevice();
+}
+
+// Checks that the network's scores can be above and below --min_score.
+absl::Status CheckMinScore(const config::Ssd& ssd) {
+  const double min_score = absl::GetFlag(FLAGS_min_score);
+  // Scores that are not converted are those of the network, which have no bounds.
+  if (ssd.post_processing().score_converter() == config::PostProcessing::IDENTITY) {
+    return std::isfinite(min_score) ? absl::OkStatus()
+                                    : UsageError("--min_score is no finite number");
+  }
+  if (min_score >= 0 && min_score <= 1) return absl::OkStatus();
+  return UsageError(absl::StrCat("--min_score=", min_score, ", expected 0 to 1"));
 }
 
 bool IsJpegName(const std::string& name) {
@@ -278,6 +288,7 @@ absl::Status Run(const std::vector<std::string>& arguments, const ChosenDevice& 
                        return ClassifyImage(path, image, names, classifier.get());
                      });
   }
+  PP_RETURN_IF_ERROR(CheckMinScore(config.model().ssd()));
   PP_RETURN_IF_ERROR(CheckDrawings(paths));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
                       Detector::Load(files, checkpoint_dir, config, options));

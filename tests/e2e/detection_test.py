@@ -91,6 +91,14 @@ class Detection(EndToEndTest):
                                  f"--output_dir={self.folder / 'named'}", str(self.folder / "grey.pgm"))
             self.assertEqual(refused.wait(), code, refused.text())
             self.assertIn(flag.partition("=")[2].strip("-"), refused.text())
+        # The scores are then those of the network, which have no bounds.
+        config.write_text(config.read_text().replace("score_converter: SIGMOID", "score_converter: IDENTITY"))
+        detect = self.start("identity.log", "detect", f"--checkpoint_dir={self.folder / 'run'}", "--min_score=1.5",
+                            f"--output_dir={self.folder / 'named'}", str(self.folder / "grey.pgm"),
+                            stdout=subprocess.PIPE)
+        out, _ = detect.popen.communicate(timeout=60)
+        self.assertEqual(detect.popen.returncode, 0, detect.text())
+        self.assertFalse([found for found in json.loads(out)["detections"] if found["score"] < 1.5])
 
     def check_detect(self):
         """Runs detect on a grey image that is not square, and checks its boxes and its drawing."""
