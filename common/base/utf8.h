@@ -13,8 +13,8 @@ namespace pushpull {
 // Returns `text` with every sequence of bytes that is not valid UTF-8 replaced by U+FFFD.
 std::string ValidUtf8(absl::string_view text);
 
-// Returns `text` without the byte order mark at its beginning, if it has one. Files that people write
-// are read in this way.
+// Returns `text` without the byte order mark at its beginning, if it has one. Files that people
+// write are read in this way.
 absl::string_view WithoutByteOrderMark(absl::string_view text);
 
 // Returns the JSON text of a value in one line. Its strings may hold any bytes, such as names of
