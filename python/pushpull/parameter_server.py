@@ -29,13 +29,13 @@ import numpy
 import numpy.typing
 
 from pushpull import _library
+from pushpull._interrupts import POLL_MILLISECONDS, interruptibly
 from pushpull._reports import Progress, WaitNotice
 from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, StoppedError, error_of
 
 FloatArray = numpy.typing.NDArray[numpy.float32]
 PathLike = Union[str, "os.PathLike[str]"]
 MAX_SAMPLES = 1 << 32  # of one contribution (kMaxSamples in ps_server/core/steps_requests.cc)
-POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,36 +113,6 @@ def check_samples(samples: int) -> int:
     if not 1 <= number <= MAX_SAMPLES:
         raise ValueError(f"samples={number}, expected at least 1 and at most {MAX_SAMPLES}")
     return number
-
-
-def _interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:
-    """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result and raises its exceptions.
-
-    Python handles signals in the main thread between two instructions, so the function runs in another thread. `tick`
-    is called a few times a second meanwhile.
-    """
-    result: list[int] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result.append(function())
-        except BaseException as error:  # pylint: disable=broad-exception-caught
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="pushpull", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(POLL_MILLISECONDS / 1000)
-            tick()
-    except BaseException:
-        stop()
-        thread.join()
-        raise
-    if errors:
-        raise errors[0]
-    return result[0]
 
 
 class ParameterServer:
@@ -254,7 +224,7 @@ class ParameterServer:
         """Calls a function of the library that may block for long, and says what it waits for. Raises its error."""
         clone = self._handle()
         notice = WaitNotice(self.progress)
-        code = _interruptibly(lambda: int(function(clone, *arguments)), self.stop, notice.tick)
+        code = interruptibly(lambda: int(function(clone, *arguments)), self.stop, notice.tick)
         if code != _library.OK:
             if self._check is not None:
                 self._check()

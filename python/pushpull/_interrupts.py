@@ -1,0 +1,37 @@
+"""Waits in the library that Ctrl-C ends."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
+
+
+def interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:
+    """Calls a blocking function of the library so that Ctrl-C ends it. Returns its result and raises its exceptions.
+
+    Python handles signals in the main thread between two instructions, so the function runs in another thread. `tick`
+    is called a few times a second meanwhile.
+    """
+    result: list[int] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(function())
+        except BaseException as error:  # pylint: disable=broad-exception-caught
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="pushpull", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL_MILLISECONDS / 1000)
+            tick()
+    except BaseException:
+        stop()
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return result[0]
