@@ -14,7 +14,7 @@ TEST(Utf8Test, ReplacesOnlyWhatIsNotUtf8) {
   EXPECT_EQ(ValidUtf8("\xff|\xc3"), "\xef\xbf\xbd|\xef\xbf\xbd");
 }
 
-TEST(Utf8Test, OnlyAByteOrderMarkAtTheBeginIsLeftOut) {
+TEST(Utf8Test, OnlyAByteOrderMarkAtTheBeginningIsLeftOut) {
   EXPECT_EQ(WithoutByteOrderMark("\xef\xbb\xbf"
                                  "a"),
             "a");
