@@ -35,9 +35,11 @@ PUSHPULL_HOST_DEVICE inline uint64_t HashIndex(uint64_t seed, uint64_t index) {
   return x ^ (x >> 31);
 }
 
-// Dropout drops an entry if its HashIndex() is below this threshold: rate * 2^64.
+// Dropout drops an entry if its HashIndex() is below this threshold: rate * 2^64, at most the
+// largest uint64_t. The rate is 1 if the probability to keep an entry is too small for 1 - rate.
 PUSHPULL_HOST_DEVICE inline uint64_t DropoutThreshold(double rate) {
-  return static_cast<uint64_t>(rate * 18446744073709551616.0);
+  const double threshold = rate * 18446744073709551616.0;
+  return threshold < 18446744073709551616.0 ? static_cast<uint64_t>(threshold) : ~uint64_t{0};
 }
 
 }  // namespace pushpull
