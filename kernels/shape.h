@@ -48,10 +48,6 @@ struct ConvolutionShape {
 // fits into the padded input. NetworkBuilder makes no other convolutions.
 void CheckConvolution(const ConvolutionShape& shape);
 
-// The convolution with TensorFlow's SAME padding: out = ceil(in / stride). Where the padding is
-// odd, the extra pixel goes to the bottom and to the right.
-ConvolutionShape SameConvolution(const Shape& in, int64_t out_channels, int kernel, int stride);
-
 }  // namespace pushpull
 
 #endif  // PUSHPULL_KERNELS_SHAPE_H_

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull {
 namespace {

@@ -2,6 +2,8 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/testkit/kernels/same_convolution.h"
+
 namespace pushpull {
 namespace {
 

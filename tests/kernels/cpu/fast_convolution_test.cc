@@ -11,6 +11,7 @@
 #include "kernels/cpu/reference_operators.h"
 #include "tests/testkit/kernels/compare.h"
 #include "tests/testkit/kernels/convolution_case.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull {
 namespace {

@@ -21,6 +21,7 @@
 #include "tests/kernels/cpu/guarded.h"
 #include "tests/testkit/kernels/compare.h"
 #include "tests/testkit/kernels/random_images.h"
+#include "tests/testkit/kernels/same_convolution.h"
 #include "tests/testkit/kernels/serial_loop.h"
 
 namespace pushpull {

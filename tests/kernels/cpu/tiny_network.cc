@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "tests/testkit/kernels/same_convolution.h"
+
 namespace pushpull {
 
 namespace {

@@ -10,6 +10,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/cpu/tile_finisher.h"
 #include "tests/kernels/cpu/winograd_cases.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull {
 namespace {

@@ -9,6 +9,7 @@
 #include "common/base/thread_pool.h"
 #include "kernels/bfloat16.h"
 #include "tests/kernels/cpu/winograd_cases.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull {
 namespace {

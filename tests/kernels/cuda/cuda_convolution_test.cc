@@ -15,6 +15,7 @@
 #include "tests/kernels/cuda/device_fixture.h"
 #include "tests/testkit/kernels/compare.h"
 #include "tests/testkit/kernels/convolution_case.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

@@ -13,6 +13,7 @@
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/device_fixture.h"
 #include "tests/testkit/kernels/compare.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {

@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "tests/testkit/kernels/convolution_case.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull {
 namespace {

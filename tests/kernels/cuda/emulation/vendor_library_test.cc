@@ -13,6 +13,7 @@
 #include "common/base/file_system.h"
 #include "kernels/cuda/vendor/open_libraries.h"
 #include "tests/kernels/cuda/vendor/test_libraries.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull::emulated_cuda {
 namespace {

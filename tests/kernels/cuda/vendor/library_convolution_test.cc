@@ -17,6 +17,7 @@
 #include "tests/kernels/cuda/vendor/test_libraries.h"
 #include "tests/testkit/kernels/compare.h"
 #include "tests/testkit/kernels/convolution_case.h"
+#include "tests/testkit/kernels/same_convolution.h"
 
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
