@@ -222,37 +222,63 @@ def parse_flags():
         sys.exit(64 if exit_.code else 0)
 
 
-def main():
-    flags = parse_flags()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every finally
-    if flags.changed and not flags.files:
-        files = changed_sources(flags.changed)
-    else:
-        files = flags.files or sorted(path.relative_to(ROOT) for pattern in COVERED for path in ROOT.glob(pattern))
-    texts = {source: (ROOT / source).read_text() for source in files}
-    found = [(source, mutant) for source, text in texts.items() for mutant in mutants_of(text)]
+def chosen_files(flags):
+    if flags.files:
+        return flags.files
+    if flags.changed:
+        return changed_sources(flags.changed)
+    return sorted(path.relative_to(ROOT) for pattern in COVERED for path in ROOT.glob(pattern))
+
+
+def key_of(mutant, text, source):
+    """A mutant's entry in SURVIVORS."""
+    return (str(source), *mutant.before_and_after(text))
+
+
+def listed_survivors(found, texts):
+    """The keys of the entries of SURVIVORS. Names those of the files in `texts` that no mutant matches any more."""
     with open(ROOT / SURVIVORS, "rb") as f:
         listed = {(entry["file"], entry["before"], entry["after"]) for entry in tomllib.load(f).get("survivor", [])}
-    key = lambda source, mutant: (str(source), *mutant.before_and_after(texts[source]))
-    for file, before, _ in listed - {key(*each) for each in found}:
+    for file, before, _ in listed - {key_of(mutant, texts[source], source) for source, mutant in found}:
         if pathlib.Path(file) in texts:
             print(f"no mutant matches this entry of {SURVIVORS} any more: {file}: {before}")
+    return listed
+
+
+def without_untested(flags, found):
+    """Names the sources that no test is named for, and leaves them out. Exits if they were asked for."""
+    untested = sorted({str(source) for source, _ in found if not tests_of(source)})
+    if not untested:
+        return found
+    message = f"no test is named in these sources, and none has their name: {' '.join(untested)}"
+    if flags.files or not flags.changed:
+        stop(message, 64)
+    print(message)
+    return [(source, mutant) for source, mutant in found if str(source) not in untested]
+
+
+def chosen_mutants(flags, found, texts):
+    """Those of `found` that the flags ask for."""
     if flags.operators:
         found = [(source, mutant) for source, mutant in found if mutant.operator in flags.operators]
     if flags.changed:
-        changed = {source: changed_lines(flags.changed, source) for source in files}
+        changed = {source: changed_lines(flags.changed, source) for source in texts}
         found = [(source, mutant) for source, mutant in found
                  if any(first <= line <= last for line in changed[source]
                         for first, last in [mutant.lines(texts[source])])]
-    if untested := sorted({str(source) for source, _ in found if not tests_of(source)}):
-        message = f"no test is named in these sources, and none has their name: {' '.join(untested)}"
-        if flags.files or not flags.changed:
-            stop(message, 64)
-        print(message)
-        found = [(source, mutant) for source, mutant in found if str(source) not in untested]
+    found = without_untested(flags, found)
     if flags.sample is not None and flags.sample < len(found):
         found = sorted(random.Random(flags.seed).sample(found, flags.sample), key=lambda each: (each[0], each[1].begin))
+    return found
 
+
+def main():
+    flags = parse_flags()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every finally
+    texts = {source: (ROOT / source).read_text() for source in chosen_files(flags)}
+    found = [(source, mutant) for source, text in texts.items() for mutant in mutants_of(text)]
+    listed = listed_survivors(found, texts)
+    found = chosen_mutants(flags, found, texts)
     if flags.list:
         for source, mutant in found:
             print(describe(mutant, texts[source], source))
@@ -264,7 +290,7 @@ def main():
     try:
         for source, mutant in found:
             outcome = tree.outcome(source, texts[source], mutant)
-            if outcome == "survived" and key(source, mutant) in listed:
+            if outcome == "survived" and key_of(mutant, texts[source], source) in listed:
                 outcome = "listed"
             counts[outcome] += 1
             print(f"{outcome:12} {describe(mutant, texts[source], source)}", flush=True)
