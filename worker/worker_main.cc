@@ -309,6 +309,64 @@ std::unique_ptr<GpuMonitor> OpenMonitor() {
   return nullptr;
 }
 
+// The clones are this program with `flags` and the flags of their own.
+SupervisorOptions SupervisorOptionsFor(int num_clones, const std::vector<std::string>& flags) {
+  SupervisorOptions options;
+  options.num_clones = num_clones;
+  options.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
+                                  kExitPeerLost};
+  options.renewing_exit_codes = {kExitJobChanged};
+  options.leaving_exit_codes = {kExitEvicted};
+  options.exit_code_internal = kExitInternal;
+  options.command = [path = OwnPath(), flags](int clone, const CloneState& state) {
+    std::vector<std::string> command = {path};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.push_back(absl::StrCat("--clone_index=", clone));
+    // A clone that is started again computes on what it computed on before, so that the bits stay
+    // the same and it takes no GPU of another clone.
+    if (state.reported) {
+      const std::string& gpu = state.report.gpu;
+      command.push_back(absl::StrCat("--earlier_device=", gpu.empty() ? kEarlierCpu : gpu));
+    }
+    return command;
+  };
+  return options;
+}
+
+void LogStart(const WorkerOptions& options) {
+  const std::vector<std::string> gpus = DeviceFromFlags().gpus;
+  LOG(INFO) << "starting " << options.num_clones << " clones"
+            << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
+            << options.compute.threads << " of " << NumCores() << " cores each";
+}
+
+void LogEnd(const std::vector<std::string>& summary, const std::vector<CloneState>& clones,
+            const std::string& ps) {
+  for (const std::string& text : summary) LOG(INFO) << text;
+  LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << ps;
+  for (size_t k = 0; k < clones.size(); ++k) {
+    LOG_IF(WARNING, clones[k].phase == CloneState::Phase::kLeft)
+        << "clone " << k
+        << " of this worker was evicted by an administrator; its own message says why";
+  }
+}
+
+// `code` is what Supervisor::Run returned.
+absl::Status StatusOfClones(int code) {
+  switch (code) {
+    case kExitDone:
+      return absl::OkStatus();
+    case kExitEvicted:
+      return WithExitCode(absl::PermissionDeniedError("all clones of this worker were evicted"),
+                          kExitEvicted);
+    case kExitStopped:
+      return absl::CancelledError("stopped by signal");
+    default:
+      return WithExitCode(absl::UnknownError("a clone failed; its message is above"),
+                          static_cast<ExitCode>(code));
+  }
+}
+
 absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std::string>& flags) {
   SteadyClock clock;
   StopSwitch stop;
@@ -326,31 +384,9 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   PosixFileSystem files;
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
-  const std::vector<std::string> gpus = DeviceFromFlags().gpus;
-  LOG(INFO) << "starting " << options.num_clones << " clones"
-            << (gpus.empty() ? "" : absl::StrCat(" on GPUs ", absl::StrJoin(gpus, ","))) << ", "
-            << options.compute.threads << " of " << NumCores() << " cores each";
+  LogStart(options);
   GpuReport gpu_report(OpenMonitor(), &clock);
-  SupervisorOptions supervising;
-  supervising.num_clones = options.num_clones;
-  supervising.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
-                                      kExitPeerLost};
-  supervising.renewing_exit_codes = {kExitJobChanged};
-  supervising.leaving_exit_codes = {kExitEvicted};
-  supervising.exit_code_internal = kExitInternal;
-  supervising.command = [path = OwnPath(), flags](int clone, const CloneState& state) {
-    std::vector<std::string> command = {path};
-    command.insert(command.end(), flags.begin(), flags.end());
-    command.push_back(absl::StrCat("--clone_index=", clone));
-    // A clone that is started again computes on what it computed on before, so that the bits stay
-    // the same and it takes no GPU of another clone.
-    if (state.reported) {
-      const std::string& gpu = state.report.gpu;
-      command.push_back(absl::StrCat("--earlier_device=", gpu.empty() ? kEarlierCpu : gpu));
-    }
-    return command;
-  };
-  Supervisor supervisor(supervising, &clock, &stop_signal,
+  Supervisor supervisor(SupervisorOptionsFor(options.num_clones, flags), &clock, &stop_signal,
                         [&](const std::vector<CloneState>& clones) {
                           ShowProgress(clones, &gpu_report, &progress, &line);
                         });
@@ -368,26 +404,13 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
     code = supervisor.Run();
   }
   line.Finish();
-  for (const std::string& text : progress.Summary(clock.Now() - start)) LOG(INFO) << text;
-  LOG(INFO) << "the checkpoints are in the train_dir of the ps_server at " << options.ps[0];
-  for (size_t k = 0; k < supervisor.states().size(); ++k) {
-    LOG_IF(WARNING, supervisor.states()[k].phase == CloneState::Phase::kLeft)
-        << "clone " << k
-        << " of this worker was evicted by an administrator; its own message says why";
-  }
+  LogEnd(progress.Summary(clock.Now() - start), supervisor.states(), options.ps[0]);
   if (!trace.empty()) {
     const absl::Status merged = MergeTraceParts(files, trace);
     if (!merged.ok()) LOG(ERROR) << "the trace stays in parts: " << merged.message();
   }
   PP_RETURN_IF_ERROR(checked);
-  if (code == kExitDone) return absl::OkStatus();
-  if (code == kExitEvicted) {
-    return WithExitCode(absl::PermissionDeniedError("all clones of this worker were evicted"),
-                        kExitEvicted);
-  }
-  if (code == kExitStopped) return absl::CancelledError("stopped by signal");
-  return WithExitCode(absl::UnknownError("a clone failed; its message is above"),
-                      static_cast<ExitCode>(code));
+  return StatusOfClones(code);
 }
 
 absl::Status RunWorker(const std::vector<std::string>& flags) {
