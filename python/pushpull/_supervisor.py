@@ -347,23 +347,29 @@ class Supervisor:
         clone.process, clone.outputs, clone.reports = None, [], None
 
     def _show(self) -> None:
+        waiting_for = self._waiting_for()
+        reports = [report for report in without_spares([clone.report for clone in self._clones
+                                                        if clone.report is not None and not clone.left])
+                   if report.step > 0]
+        if waiting_for or not reports:
+            self._line.wait(waiting_for or "the first step")
+        else:
+            self._line.update(reports)
+
+    def _waiting_for(self) -> str:
+        """What the job waits for, or "". A dead clone comes first, then what a clone reports, then one that starts."""
         dead, starting = "", ""
         for clone in self._clones:
             if clone.process is None and clone.restart_at is not None:
                 dead = f"clone {clone.number} of {len(self._clones)} ({clone.last_death})"
             elif clone.process is not None and clone.report is None:
                 starting = f"clone {clone.number} of {len(self._clones)} (starting)"
+        if dead:
+            return dead
         running = [clone.report for clone in self._clones if clone.process is not None and clone.report is not None]
         waits = [report.waiting_for for report in without_spares(running) if report.waiting_for]
-        # A spare's wait is left only if all running clones are spares.
-        waiting_for = dead or next((wait for wait in waits if wait != WAIT_OF_SPARE), starting) or "".join(waits[:1])
-        reports = [report for report in without_spares([clone.report for clone in self._clones
-                                                   if clone.report is not None and not clone.left])
-                   if report.step > 0]
-        if waiting_for or not reports:
-            self._line.wait(waiting_for or "the first step")
-        else:
-            self._line.update(reports)
+        # The wait of a spare counts only if all running clones are spares and none is starting.
+        return next((wait for wait in waits if wait != WAIT_OF_SPARE), starting) or "".join(waits[:1])
 
     def _drain(self) -> None:
         """Ends all clones: asks them to, and kills them after DRAIN_S or after a second signal."""
