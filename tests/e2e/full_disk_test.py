@@ -20,8 +20,10 @@ class FullDisk(EndToEndTest):
 
     def start(self, log, name, *arguments, **options):
         if name == "ps_server" and self.rule is not None:
+            # A program that is built with AddressSanitizer wants its library to be the first, unless it is told.
+            sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
             options["env"] = {**os.environ, "LD_PRELOAD": str(LIBRARY), "PUSHPULL_FAULT_RULES": self.rule,
-                              "PUSHPULL_FAULT_ROOTS": str(self.folder / "run")}
+                              "PUSHPULL_FAULT_ROOTS": str(self.folder / "run"), "ASAN_OPTIONS": sanitizer}
         return super().start(log, name, *arguments, **options)
 
     def check_error(self, call, error):

@@ -89,8 +89,9 @@ class Straggler(AdministratorTest):
         self.assert_takes_part_again(1)
 
     def test_a_server_that_has_stayed_awaits_a_stopped_clone_before_it_obeys_a_signal(self):
-        # In asynchronous mode the two other clones finish the run, and the server stays.
-        server, worker = self.start_job("--exit_when_done=false", sync="false", steps=600,
+        # In asynchronous mode the two other clones finish the run, and the server stays. On a slow machine they take
+        # longer than LEASE_S, and it does not wait for a lost clone.
+        server, worker = self.start_job("--exit_when_done=false", "--lease=300s", sync="false", steps=600,
                                         optimizer=ADAM)
         resume = self.stop_clone(worker, 1)
         self.wait_until(lambda status: status["training_done"], what="the end of training")
