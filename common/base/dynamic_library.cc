@@ -21,7 +21,12 @@ absl::StatusOr<std::unique_ptr<DynamicLibrary>> DynamicLibrary::Open(const std::
 DynamicLibrary::DynamicLibrary(std::string name, void* handle)
     : name_(std::move(name)), handle_(handle) {}
 
-DynamicLibrary::~DynamicLibrary() { dlclose(handle_); }
+DynamicLibrary::~DynamicLibrary() {
+#ifndef __SANITIZE_ADDRESS__
+  // AddressSanitizer would take all that NVIDIA's libraries keep until the end for leaks.
+  dlclose(handle_);
+#endif
+}
 
 absl::Status DynamicLibrary::FindAddress(const char* symbol, void** address) const {
   *address = dlsym(handle_, symbol);

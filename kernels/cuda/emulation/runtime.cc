@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -441,7 +442,10 @@ size_t EmulatedAllocatedBytes(int device) {
 
 }  // namespace pushpull::emulated_cuda
 
-extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument) {
-  pushpull::emulated_cuda::Enqueue(static_cast<pushpull::emulated_cuda::cudaStream_t>(stream),
-                                   [=] { work(argument); });
+extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument,
+                                        void (*destroy)(void*)) {
+  // A graph copies the work into each stream in which it is launched.
+  pushpull::emulated_cuda::Enqueue(
+      static_cast<pushpull::emulated_cuda::cudaStream_t>(stream),
+      [work, owned = std::shared_ptr<void>(argument, destroy)] { work(owned.get()); });
 }

@@ -132,8 +132,9 @@ void EnqueueKernel(cudaStream_t stream, std::function<void()> work);
 }  // namespace pushpull::emulated_cuda
 
 // For stand-ins of NVIDIA's libraries, which the program loads while it runs: runs work(argument)
-// on a cudaStream_t, as Enqueue does.
-extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument);
+// on a cudaStream_t, as Enqueue does, and calls destroy(argument) when no stream or graph has it.
+extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument,
+                                        void (*destroy)(void*));
 
 namespace pushpull::emulated_cuda {
 

@@ -9,16 +9,17 @@
 #include <string>
 
 // Defined by the emulation of CUDA in the program that has loaded the fake: runs the work on an
-// emulated stream, in order with the kernels there.
-extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument);
+// emulated stream, in order with the kernels there, and then destroys the argument.
+extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument,
+                                        void (*destroy)(void*));
 
 namespace pushpull::fakes {
 
 inline void EnqueueOn(void* stream, std::function<void()> work) {
-  // A graph may run the work many times, so it is never freed.
+  using Work = std::function<void()>;
   PushpullEmulatedEnqueue(
-      stream, [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); },
-      new std::function<void()>(std::move(work)));
+      stream, [](void* argument) { (*static_cast<Work*>(argument))(); }, new Work(std::move(work)),
+      [](void* argument) { delete static_cast<Work*>(argument); });
 }
 
 // Whether the environment variable, a list of words between commas, has the word. Tests set it to
