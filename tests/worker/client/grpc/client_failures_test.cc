@@ -35,7 +35,7 @@ struct StartedClone {
   explicit StartedClone(ServedJob* job, PushpullCloneOptions options) : clone(Make(options)) {
     EXPECT_EQ(ConnectAndStart(clone.get(), job->layout()), PUSHPULL_OK) << ErrorOf(clone);
   }
-  explicit StartedClone(ServedJob* job) : StartedClone(job, OptionsFor(job->ps())) {}
+  explicit StartedClone(ServedJob* job) : StartedClone(job, OptionsFor(job->ps().c_str())) {}
 
   int Next(int32_t milliseconds = -1) {
     return pushpull_clone_next(clone.get(), milliseconds, &batch);
@@ -103,7 +103,7 @@ TEST(ClientFailuresTest, AnErrorThatMayPassIsUnavailable) {
 TEST(ClientFailuresTest, RefusesVariables) {
   ServedJob job;
   job.Start();
-  const ClonePtr clone = Make(OptionsFor(job.ps()));
+  const ClonePtr clone = Make(OptionsFor(job.ps().c_str()));
   ASSERT_EQ(pushpull_clone_connect(clone.get()), PUSHPULL_OK) << ErrorOf(clone);
   const auto start = [&](const std::function<void(ProgramVariables*)>& change) {
     ProgramVariables program(job.layout());
@@ -137,7 +137,7 @@ TEST(ClientFailuresTest, RefusesVariables) {
 TEST(ClientFailuresTest, RefusesCallsInTheWrongOrder) {
   ServedJob job;
   job.Start();
-  const ClonePtr fresh = Make(OptionsFor(job.ps()));
+  const ClonePtr fresh = Make(OptionsFor(job.ps().c_str()));
   EXPECT_EQ(ConnectAndStart(fresh.get(), job.layout()), PUSHPULL_OK);
   EXPECT_EQ(pushpull_clone_connect(fresh.get()), PUSHPULL_FAILED_PRECONDITION);
   EXPECT_THAT(ErrorOf(fresh), HasSubstr("already connected"));
@@ -187,7 +187,7 @@ TEST(ClientFailuresTest, IgnoresAdvancesOutOfPlace) {
 TEST(ClientFailuresTest, WaitsForABatchOnlyAsLongAsTold) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.num_replicas = 2;
   StartedClone waits(&job, options);
   ASSERT_EQ(waits.Next(), PUSHPULL_OK);
@@ -216,7 +216,7 @@ TEST(ClientFailuresTest, StopsWhileTheProgramComputes) {
 TEST(ClientFailuresTest, StopsWhileTheProgramWaits) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.num_replicas = 2;
   StartedClone program(&job, options);
   ASSERT_EQ(program.Next(), PUSHPULL_OK);
@@ -242,7 +242,7 @@ TEST(ClientFailuresTest, StopsWhileItConnects) {
 TEST(ClientFailuresTest, IsFreedWhileAnotherThreadIsBlocked) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.num_replicas = 2;
   auto program = std::make_unique<StartedClone>(&job, options);
   ASSERT_EQ(program->Next(), PUSHPULL_OK);
@@ -266,7 +266,7 @@ TEST(ClientFailuresTest, ACloneThatGivesUpIsReplacedWithoutATrace) {
   ServedJob job;
   job.Start();
   const ComputeFn toy = ToyProgram(job.layout(), 1);
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   {
     StartedClone gives_up(&job, options);
     const auto compute = [&](PushpullClone* clone, const PushpullBatch& batch) {
@@ -325,7 +325,7 @@ TEST(ClientFailuresTest, AKilledServerThatReturnsChangesNothing) {
 TEST(ClientFailuresTest, GivesUpAServerThatIsSilent) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.peer_deadline_seconds = 0.5;
   StartedClone program(&job, options);
   ASSERT_EQ(program.Next(), PUSHPULL_OK);
@@ -385,7 +385,7 @@ TEST(ClientFailuresTest, AFailureThatStopsTheJobIsNamed) {
 TEST(ClientFailuresTest, AnEvictedCloneIsTold) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.num_replicas = 2;
   StartedClone program(&job, options);
   ASSERT_EQ(program.Next(), PUSHPULL_OK);
@@ -401,7 +401,7 @@ TEST(ClientFailuresTest, AnEvictedCloneIsTold) {
 TEST(ClientFailuresTest, OtherRefusalsAreNoEvictions) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.process_number = 2;
   const StartedClone newer(&job, options);
   options.process_number = 1;
@@ -434,7 +434,7 @@ TEST(ClientFailuresTest, AForkedChildIsRefusedAndDoesNotHang) {
     pushpull_clone_stop(clone);
     pushpull_clone_progress(clone, &progress, text, sizeof(text));
     pushpull_clone_free(clone);
-    const PushpullCloneOptions options = OptionsFor(job.ps());
+    const PushpullCloneOptions options = OptionsFor(job.ps().c_str());
     PushpullClone* const other = pushpull_clone_new(&options);
     good = good && pushpull_clone_connect(other) == PUSHPULL_FAILED_PRECONDITION;
     good = good && absl::StrContains(pushpull_clone_error(other), "spawn");

@@ -46,9 +46,9 @@ absl::Status ServedJob::WaitAndClose() {
   return end;
 }
 
-PushpullCloneOptions OptionsFor(const std::string& ps) {
+PushpullCloneOptions OptionsFor(const char* ps) {
   PushpullCloneOptions options = {};
-  options.ps = ps.c_str();
+  options.ps = ps;
   options.num_replicas = 1;
   options.session = 1;
   options.process_number = 1;
@@ -125,7 +125,7 @@ std::vector<float> TrainedByPrograms(uint32_t n, TestServerOptions server_option
   std::vector<std::thread> programs;
   for (uint32_t k = 0; k < n; ++k) {
     programs.emplace_back([&job, &change, n, k] {
-      PushpullCloneOptions options = OptionsFor(job.ps());
+      PushpullCloneOptions options = OptionsFor(job.ps().c_str());
       options.worker_id = k;
       options.num_replicas = n;
       if (change) change(&options);

@@ -45,8 +45,9 @@ struct CloneDeleter {
 };
 using ClonePtr = std::unique_ptr<PushpullClone, CloneDeleter>;
 
-// Options of clone 0 of 1 with a given session.
-PushpullCloneOptions OptionsFor(const std::string& ps);
+// Options of clone 0 of 1 with a given session. They point to the address, which has to outlive
+// them.
+PushpullCloneOptions OptionsFor(const char* ps);
 
 // Variables as the C interface takes them, with initial values 0. The layout must outlive them.
 struct ProgramVariables {

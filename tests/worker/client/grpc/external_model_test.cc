@@ -116,7 +116,7 @@ class ExternalModelTest : public ::testing::Test {
 
   PushpullCloneOptions OptionsOf(const ExternalServer& server, uint32_t worker_id,
                                  uint32_t num_replicas, uint64_t process_number = 1) {
-    PushpullCloneOptions options = OptionsFor(server.address());
+    PushpullCloneOptions options = OptionsFor(server.address().c_str());
     options.worker_id = worker_id;
     options.num_replicas = num_replicas;
     options.session = 100 + worker_id;
