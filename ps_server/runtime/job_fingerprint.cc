@@ -5,36 +5,57 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
 
 #include "common/base/sha256.h"
 #include "common/optimizer/optimizer.h"
 
 namespace pushpull {
+namespace {
 
-config::TrainEvalPipelineConfig WithoutServerFields(config::TrainEvalPipelineConfig config) {
-  // The evaluator's part.
-  config.clear_eval_config();
-  config.clear_eval_input_reader();
-  config::TrainConfig* const train = config.mutable_train_config();
+// Removes what only the evaluator reads, and what only the coordinator does.
+void RemoveFieldsOfOneReader(config::TrainEvalPipelineConfig* config) {
+  config->clear_eval_config();
+  config->clear_eval_input_reader();
+  config::TrainConfig* const train = config->mutable_train_config();
   // The end of training, which clones learn when they register.
   train->clear_num_steps();
-  config.mutable_train_input_reader()->clear_num_epochs();
+  config->mutable_train_input_reader()->clear_num_epochs();
   // Checkpoints.
   train->clear_save_checkpoints_secs();
   train->clear_save_checkpoints_steps();
   train->clear_max_to_keep();
   train->clear_keep_checkpoint_every_n_hours();
-  // The warm start.
-  train->clear_fine_tune_checkpoint();
-  train->clear_fine_tune_checkpoint_type();
-  train->clear_from_detection_checkpoint();
-  train->clear_load_all_detection_checkpoint_vars();
-  // What the coordinator decides.
+  // Steps.
   train->clear_max_staleness();
   train->clear_min_contributors();
   train->clear_step_deadline_secs();
   train->clear_non_finite_policy();
   train->clear_replica_shares();
+}
+
+// Leaves the fields that all ps tasks need alike.
+config::TrainEvalPipelineConfig FieldsOfAllTasks(config::TrainEvalPipelineConfig config) {
+  RemoveFieldsOfOneReader(&config);
+  // Clones take these from task 0.
+  config.clear_train_input_reader();
+  config::TrainConfig* const train = config.mutable_train_config();
+  train->clear_data_augmentation_options();
+  // The file may have another path on each machine.
+  if (!train->fine_tune_checkpoint().empty()) train->set_fine_tune_checkpoint("(a path)");
+  return config;
+}
+
+}  // namespace
+
+config::TrainEvalPipelineConfig WithoutServerFields(config::TrainEvalPipelineConfig config) {
+  RemoveFieldsOfOneReader(&config);
+  config::TrainConfig* const train = config.mutable_train_config();
+  // The warm start.
+  train->clear_fine_tune_checkpoint();
+  train->clear_fine_tune_checkpoint_type();
+  train->clear_from_detection_checkpoint();
+  train->clear_load_all_detection_checkpoint_vars();
   // The update of the variables. With local steps clones update weights too, by `optimizer`.
   train->clear_outer_optimizer();
   if (!HasLocalSteps(*train)) {
@@ -53,6 +74,17 @@ std::string JobFingerprint(const config::TrainEvalPipelineConfig& config, bool s
   google::protobuf::TextFormat::PrintToString(compared, &text);
   return absl::HexStringToBytes(
       Sha256Hex(absl::StrCat("seed ", seed, ", ", tasks, " tasks\n", text)));
+}
+
+std::string DescribeTaskDifference(const config::TrainEvalPipelineConfig& there,
+                                   const config::TrainEvalPipelineConfig& here) {
+  std::string lines;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_message_field_comparison(
+      google::protobuf::util::MessageDifferencer::EQUIVALENT);  // a default may be written out
+  differencer.ReportDifferencesToString(&lines);
+  if (differencer.Compare(FieldsOfAllTasks(there), FieldsOfAllTasks(here))) return "";
+  return lines.substr(0, lines.find('\n'));
 }
 
 }  // namespace pushpull

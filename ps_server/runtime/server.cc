@@ -11,11 +11,13 @@
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/config/pipeline_config.h"
 #include "common/model/variable_entries.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
 #include "ps_server/runtime/finished_run.h"
+#include "ps_server/runtime/job_fingerprint.h"
 #include "ps_server/runtime/shard_peer.h"
 #include "ps_server/transport/descriptor_budget.h"
 
@@ -203,14 +205,21 @@ absl::StatusOr<JobSpec> Server::JobOf(const ps::JobReply& told, std::optional<Jo
     PP_ASSIGN_OR_RETURN(
         job, JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, layout));
   }
-  if (told.layout_signature() == job->layout.signature() &&
-      static_cast<int>(told.tasks()) == options_.tasks) {
-    return *std::move(job);
+  const std::string task_0 = absl::StrCat("ps task 0 at ", options_.cluster[0]);
+  if (told.layout_signature() != job->layout.signature() ||
+      static_cast<int>(told.tasks()) != options_.tasks) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(task_0, " trains another model or has ", told.tasks(), " tasks, this task ",
+                     options_.task_index, " was told ", options_.tasks,
+                     "; give all tasks the same config and --tasks"));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("ps task 0 at ", options_.cluster[0], " trains another model or has ",
-                   told.tasks(), " tasks, this task ", options_.task_index, " was told ",
-                   options_.tasks, "; give all tasks the same config and --tasks"));
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config_of_task_0,
+                      ParsePipelineConfig(told.pipeline_config(), "the config of " + task_0));
+  const std::string difference = DescribeTaskDifference(config_of_task_0, job->config);
+  if (difference.empty()) return *std::move(job);
+  return absl::FailedPreconditionError(absl::StrCat(
+      task_0, " trains with other settings than this task ", options_.task_index,
+      " was given (there -> here): ", difference, "; give all tasks the same config and --sync"));
 }
 
 absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {

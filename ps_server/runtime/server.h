@@ -125,7 +125,7 @@ class Server {
   // nullopt: there is none that can be read.
   std::optional<JobSpec> JobOfCheckpoints() const;
   // Returns the job that task 0 has told of. job: what this process knows of it; unused for an
-  // external model. FAILED_PRECONDITION: task 0 has another job.
+  // external model. FAILED_PRECONDITION: task 0 has another job, or other settings for it.
   absl::StatusOr<JobSpec> JobOf(const ps::JobReply& told, std::optional<JobSpec> job) const;
   bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();

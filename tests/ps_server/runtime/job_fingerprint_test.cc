@@ -22,12 +22,16 @@ constexpr char kFingerprintConfig[] = R"(
     train_input_reader { synthetic_input_reader { num_examples: 10 } }
     eval_input_reader { synthetic_input_reader { num_examples: 10 } })";
 
-// Returns the fingerprint of kFingerprintConfig with `changes` merged over it.
-std::string FingerprintOf(const std::string& changes, bool sync = true, int tasks = 1) {
+// Returns kFingerprintConfig with `changes` merged over it.
+config::TrainEvalPipelineConfig ConfigWith(const std::string& changes) {
   config::TrainEvalPipelineConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kFingerprintConfig, &config));
   EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(changes, &config)) << changes;
-  return JobFingerprint(config, sync, tasks);
+  return config;
+}
+
+std::string FingerprintOf(const std::string& changes, bool sync = true, int tasks = 1) {
+  return JobFingerprint(ConfigWith(changes), sync, tasks);
 }
 
 TEST(JobFingerprintTest, ModeTasksAndWhatClonesComputeByCount) {
@@ -147,6 +151,43 @@ TEST(JobFingerprintTest, WithLocalStepsClonesComputeByTheOptimizerToo) {
   EXPECT_NE(FingerprintOf(local + "train_config { gradient_clipping_by_norm: 2 }"), before);
   EXPECT_EQ(FingerprintOf(local + "train_config { outer_optimizer { learning_rate: 0.7 } }"),
             before);
+}
+
+TEST(DescribeTaskDifferenceTest, NamesTheFirstFieldThatAllTasksNeedAlike) {
+  const config::TrainEvalPipelineConfig there = ConfigWith("");
+  const struct {
+    const char* changes;
+    const char* difference;
+  } cases[] = {
+      {"train_config { seed: 4 }", "modified: train_config.seed: 3 -> 4"},
+      {"train_config { optimizer { momentum_optimizer { learning_rate {"
+       "  constant_learning_rate { learning_rate: 0.2 } } } } }",
+       "modified: train_config.optimizer.momentum_optimizer.learning_rate.constant_learning_rate."
+       "learning_rate: 0.1 -> 0.2"},
+      {"train_config { gradient_clipping_by_norm: 2 }",
+       "modified: train_config.gradient_clipping_by_norm: 0 -> 2"},
+      {"train_config { fine_tune_checkpoint: 'x' }",
+       "modified: train_config.fine_tune_checkpoint: \"\" -> \"(a path)\""},
+      {"model { classifier { label_smoothing: 0.1 } }",
+       "modified: model.classifier.label_smoothing: 0 -> 0.1"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(DescribeTaskDifference(there, ConfigWith(c.changes)), c.difference);
+  }
+}
+
+TEST(DescribeTaskDifferenceTest, OtherFieldsMayDiffer) {
+  const config::TrainEvalPipelineConfig there =
+      ConfigWith("train_config { fine_tune_checkpoint: 'x' }");
+  for (const char* changes :
+       {"", "eval_config { num_examples: 7 }", "train_config { num_steps: 200 }",
+        "train_config { save_checkpoints_secs: 5 max_staleness: 3 }",
+        "train_config { data_augmentation_options { random_horizontal_flip {} } }",
+        "train_config { gradient_clipping_by_norm: 0 }",  // as by default
+        "train_input_reader { synthetic_input_reader { num_examples: 11 } }"}) {
+    const std::string elsewhere = "train_config { fine_tune_checkpoint: 'y' } ";
+    EXPECT_EQ(DescribeTaskDifference(there, ConfigWith(elsewhere + changes)), "") << changes;
+  }
 }
 
 }  // namespace

@@ -350,6 +350,29 @@ TEST_F(TwoServersTest, ATaskOfAnotherJobNamesTheDifference) {
   }
 }
 
+// Each task updates a part of the variables: two learning rates in one model would go unnoticed.
+TEST_F(TwoServersTest, ATaskWithOtherSettingsNamesTheField) {
+  auto first = Server::Create(OptionsOf(0, 10), &files_, &clock_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  servers_.push_back(*std::move(first));
+  ServerOptions other_rate = OptionsOf(1, 10);
+  other_rate.config = MakeTinyConfig(
+      "optimizer { momentum_optimizer { learning_rate { constant_learning_rate { "
+      "learning_rate: 0.25 } } } }");
+  ServerOptions other_mode = OptionsOf(1, 10);
+  other_mode.sync = false;
+  for (const auto& [options, field] : {std::pair(other_rate, "learning_rate: 0.1 -> 0.25"),
+                                       std::pair(other_mode, "sync_replicas: true -> false")}) {
+    const absl::Status status = Server::Create(options, &files_, &clock_).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("ps task 0 at " + options.cluster[0]));
+  }
+  ServerOptions harmless = OptionsOf(1, 77);
+  harmless.config.mutable_eval_config()->set_num_examples(5);
+  EXPECT_EQ(Server::Create(harmless, &files_, &clock_).status(), absl::OkStatus());
+}
+
 TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
   ServerOptions options = OptionsOf(1, 10);
   options.peer_secret_file = folder_.path() + "/secret";
