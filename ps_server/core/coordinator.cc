@@ -11,6 +11,20 @@
 #include "ps_server/core/protocol_error.h"
 
 namespace pushpull {
+namespace {
+
+// UNAVAILABLE: another shard than `shard` has answered. If that were not noticed, two addresses in
+// the wrong order would look like tasks that restart again and again.
+absl::Status CheckIsShard(uint32_t shard, const ShardReply& reply) {
+  const auto* const state = std::get_if<ps::ShardStateReply>(&reply);
+  if (state == nullptr || state->shard() == shard) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrFormat("ps task %d answers at the address of ps task %d: give all tasks the same "
+                      "addresses, in the order of their indices",
+                      state->shard(), shard));
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
@@ -106,7 +120,9 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
     break;
   }
   if (fan_out == nullptr) return;  // the answer is no longer awaited
-  if (!event.reply.ok()) return OnShardFailure(fan_out, *shard, event.reply.status());
+  absl::Status failure = event.reply.status();
+  if (failure.ok()) failure = CheckIsShard(*shard, *event.reply);
+  if (!failure.ok()) return OnShardFailure(fan_out, *shard, failure);
   fan_out->SetReply(*shard, *event.reply);
   if (fan_out == &polls_) {
     Obey(recovery_.CheckPolledState(*shard, std::get<ps::ShardStateReply>(*event.reply)));

@@ -70,6 +70,7 @@ class CoordinatorTest : public testing::Test {
     if (std::holds_alternative<shard_call::GetState>(call.call)) {
       ps::ShardStateReply state;
       state.set_run_id(kRun);
+      state.set_shard(swapped_ ? 1 - call.shard : call.shard);
       state.set_boot_id(boot_ids_[call.shard]);
       state.set_epoch(coordinator_->epoch());
       for (const VersionId& id : held_) {
@@ -219,6 +220,7 @@ class CoordinatorTest : public testing::Test {
   bool hold_publish_ = false;  // publishing a checkpoint does not complete
   absl::Status snapshot_status_;
   bool silent_ = false;       // shards do not answer
+  bool swapped_ = false;      // shards 0 and 1 answer for each other
   int failing_restores_ = 0;  // number of restores that end with restore_status_
   absl::Status restore_status_;
 };

@@ -169,6 +169,24 @@ TEST_F(RecoveryTest, ARestartedShardBeginsANewEpoch) {
   RunStep(2);
 }
 
+TEST_F(RecoveryTest, AddressesInTheWrongOrderAreNamedAndBeginNoEpochs) {
+  options_.tasks = 2;
+  swapped_ = true;
+  Start();
+  for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
+  EXPECT_EQ(Take<coordinator_action::PersistEpoch>().size(), 1u);
+  EXPECT_THAT(coordinator_->WaitingFor(now_),
+              HasSubstr("shard 0 of 2 (ps task 1 answers at the address of ps task 0"));
+  swapped_ = false;
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Take<coordinator_action::Serving>().size(), 1u);
+  // Also while the job serves.
+  swapped_ = true;
+  for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
+  EXPECT_TRUE(Take<coordinator_action::PersistEpoch>().empty());
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("ps task 1 answers at the address of"));
+}
+
 TEST_F(RecoveryTest, RepeatsACallUntilTheShardAnswers) {
   StartWithClones();
   silent_ = true;
