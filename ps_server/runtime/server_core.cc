@@ -111,12 +111,13 @@ absl::Status ServerCore::OpenTrainDir() {
   }
   earlier_configs_.of_last_server = run_files_.last_config();
   if (found.has_value()) {
+    checkpoint_step_ = found->id.version;
     run_files_.NoteEpoch(found->id.epoch);
     earlier_configs_.of_checkpoint = checkpointer_->found_config();
     earlier_configs_.checkpoint_step = found->id.version;
     earlier_configs_.num_images = found->num_images;
   }
-  return CheckStateOfOtherTasks(found);
+  return CheckStateOfOtherTasks();
 }
 
 absl::StatusOr<std::vector<StateFileInfo>> ServerCore::StateOfOtherTasks() const {
@@ -130,11 +131,9 @@ absl::StatusOr<std::vector<StateFileInfo>> ServerCore::StateOfOtherTasks() const
   return std::vector<StateFileInfo>();
 }
 
-absl::Status ServerCore::CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint) {
+absl::Status ServerCore::CheckStateOfOtherTasks() {
   PP_ASSIGN_OR_RETURN(std::vector<StateFileInfo> others, StateOfOtherTasks());
-  std::optional<uint64_t> durable_step;
-  if (checkpoint.has_value()) durable_step = checkpoint->id.version;
-  const absl::Status lost = CheckForLostSteps(others, job_.sharding.tasks(), durable_step);
+  const absl::Status lost = CheckForLostSteps(others, job_.sharding.tasks(), checkpoint_step_);
   run_files_.SetStateAsideWhenRestored(std::move(others));
   return options_.from_checkpoint ? absl::OkStatus() : lost;
 }
@@ -172,6 +171,9 @@ absl::Status ServerCore::OpenShard(int shard) {
   PP_ASSIGN_OR_RETURN(store_options.owner, StateOwnerOf(shard));
   PP_ASSIGN_OR_RETURN(std::unique_ptr<VariableStore> variables,
                       VariableStore::Open(store_options, job_.layout, job_.optimizer));
+  if (IsCoordinator() && !options_.from_checkpoint) {
+    PP_RETURN_IF_ERROR(CheckForUnfitSteps(*variables, checkpoint_step_));
+  }
   run_files_.AddShard(variables.get());
   auto on_restored = [this, index = shard - options_.first_task] {
     const absl::Status adopted = run_files_.ShardRestored(index);

@@ -143,7 +143,7 @@ class ServerCore {
   // FAILED_PRECONDITION: state_dir holds a version that is newer than the newest checkpoint, which
   // only a server with another number of tasks can continue, and the user does not go back to a
   // checkpoint anyway. Otherwise such state is set aside when the job is restored.
-  absl::Status CheckStateOfOtherTasks(const std::optional<FoundCheckpoint>& checkpoint);
+  absl::Status CheckStateOfOtherTasks();
   // Logs the same in a process without task 0, which cannot decide from where the job goes on. Its
   // machine may have state that task 0 does not see.
   void WarnOfStateOfOtherTasks() const;
@@ -173,7 +173,9 @@ class ServerCore {
   std::function<void()> on_serving_;
   RunFiles run_files_;
   EarlierConfigs earlier_configs_;  // empty after the job has served once
-  FinishedRun finished_run_;        // unused in the process of task 0
+  // In the process of task 0: of the newest checkpoint at the start; nothing: there was none.
+  std::optional<uint64_t> checkpoint_step_;
+  FinishedRun finished_run_;  // unused in the process of task 0
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<TrainingMonitor> monitor_;

@@ -1,5 +1,7 @@
 #include "ps_server/store/state_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -52,6 +54,43 @@ std::string VectorNames(const OptimizerSpec& optimizer) {
   }
   if (optimizer.has_ema) absl::StrAppend(&names, " ", kEmaName);
   return names;
+}
+
+// Returns why the bytes are not the header of a file that a server with the header `expected` may
+// need: it is damaged, or of another run, folder or start of the machine. Empty if they are.
+std::string DescribeForeign(absl::string_view bytes, const StateHeader& expected) {
+  if (bytes.size() < sizeof(StateHeader)) {
+    return absl::StrCat("it is damaged: ", bytes.size(), " bytes are too few for a header");
+  }
+  StateHeader found;
+  std::memcpy(&found, bytes.data(), sizeof(found));
+  if (std::memcmp(found.magic, expected.magic, sizeof(found.magic)) != 0) {
+    return absl::StrCat("it is no state file: it begins with \"",
+                        absl::CHexEscape(bytes.substr(0, sizeof(found.magic))), "\"");
+  }
+  if (found.format_version != expected.format_version) {
+    return absl::StrCat("it has format version ", found.format_version, ", expected ",
+                        expected.format_version);
+  }
+  if (HeaderText(found.checksum) != Checksum(found)) return "its header is damaged (checksum)";
+  if (HeaderText(found.boot_id) != HeaderText(expected.boot_id)) {
+    return "it was written before the machine last started";
+  }
+  if (std::memcmp(found.run_id, expected.run_id, sizeof(found.run_id)) != 0) {
+    const auto hex = [](const char(&id)[16]) {
+      return absl::BytesToHexString(absl::string_view(id, sizeof(id)));
+    };
+    return absl::StrCat("it belongs to run ", hex(found.run_id), ", this is run ",
+                        hex(expected.run_id));
+  }
+  // A task may have made the file before its train_dir was there; then the run decides.
+  const std::string folder = HeaderText(found.folder_identity);
+  if (!folder.empty() && folder != HeaderText(expected.folder_identity)) {
+    return absl::StrCat("it belongs to the train_dir that was ", HeaderText(found.train_dir),
+                        ", and this one, ", HeaderText(expected.train_dir),
+                        ", is a copy of that folder or was made anew");
+  }
+  return "";
 }
 
 }  // namespace
@@ -113,37 +152,10 @@ bool SetFolder(const StateHeader& from, StateHeader* header) {
 }
 
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected) {
-  if (bytes.size() < sizeof(StateHeader)) {
-    return absl::StrCat("it is damaged: ", bytes.size(), " bytes are too few for a header");
-  }
+  std::string foreign = DescribeForeign(bytes, expected);
+  if (!foreign.empty()) return foreign;
   StateHeader found;
   std::memcpy(&found, bytes.data(), sizeof(found));
-  if (std::memcmp(found.magic, expected.magic, sizeof(found.magic)) != 0) {
-    return absl::StrCat("it is no state file: it begins with \"",
-                        absl::CHexEscape(bytes.substr(0, sizeof(found.magic))), "\"");
-  }
-  if (found.format_version != expected.format_version) {
-    return absl::StrCat("it has format version ", found.format_version, ", expected ",
-                        expected.format_version);
-  }
-  if (HeaderText(found.checksum) != Checksum(found)) return "its header is damaged (checksum)";
-  if (HeaderText(found.boot_id) != HeaderText(expected.boot_id)) {
-    return "it was written before the machine last started";
-  }
-  if (std::memcmp(found.run_id, expected.run_id, sizeof(found.run_id)) != 0) {
-    const auto hex = [](const char(&id)[16]) {
-      return absl::BytesToHexString(absl::string_view(id, sizeof(id)));
-    };
-    return absl::StrCat("it belongs to run ", hex(found.run_id), ", this is run ",
-                        hex(expected.run_id));
-  }
-  // A task may have made the file before its train_dir was there; then the run decides.
-  const std::string folder = HeaderText(found.folder_identity);
-  if (!folder.empty() && folder != HeaderText(expected.folder_identity)) {
-    return absl::StrCat("it belongs to the train_dir that was ", HeaderText(found.train_dir),
-                        ", and this one, ", HeaderText(expected.train_dir),
-                        ", is a copy of that folder or was made anew");
-  }
   if (HeaderText(found.layout_signature) != HeaderText(expected.layout_signature)) {
     return "it belongs to another model (layout signature)";
   }
@@ -153,14 +165,22 @@ std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& e
                         expected.shard, " of ", expected.tasks);
   }
   if (HeaderText(found.vectors) != HeaderText(expected.vectors)) {
-    return absl::StrCat("it holds the optimizer's vectors ", HeaderText(found.vectors),
-                        ", this run has ", HeaderText(expected.vectors));
+    const auto names = [](const StateHeader& header) {
+      const std::string text = HeaderText(header.vectors);
+      return text.empty() ? std::string("(none)") : text;
+    };
+    return absl::StrCat("it holds the optimizer's vectors ", names(found), ", this run has ",
+                        names(expected));
   }
   if (found.record_bytes != expected.record_bytes || found.total_bytes != expected.total_bytes) {
     return absl::StrCat("it has ", found.total_bytes, " bytes with records of ", found.record_bytes,
                         ", expected ", expected.total_bytes, " and ", expected.record_bytes);
   }
   return "";
+}
+
+bool IsOfSameRun(absl::string_view bytes, const StateHeader& expected) {
+  return DescribeForeign(bytes, expected).empty();
 }
 
 bool ReadStateHeader(absl::string_view bytes, StateHeader* header) {
@@ -210,6 +230,25 @@ bool ReadVersionRecord(const StateHeader& header, const char* from, uint64_t* ve
   *epoch = record.epoch;
   *metadata = std::string(bytes);
   return true;
+}
+
+std::optional<uint64_t> ReadNewestVersion(int fd, const StateHeader& header) {
+  const auto read = [fd](void* data, size_t size, off_t offset) {
+    return pread(fd, data, size, offset) == static_cast<ssize_t>(size);
+  };
+  StateControl control{};
+  HeldWord held;
+  if (!read(&control, sizeof(control), kStateControlOffset) ||
+      !HeldWord::Decode(control.held, &held) || !held.whole[held.newest]) {
+    return std::nullopt;
+  }
+  std::string record(header.record_bytes, '\0');
+  if (!read(record.data(), record.size(), RecordOffset(header, held.newest))) return std::nullopt;
+  uint64_t version = 0;
+  uint64_t epoch = 0;
+  std::string metadata;
+  if (!ReadVersionRecord(header, record.data(), &version, &epoch, &metadata)) return std::nullopt;
+  return version;
 }
 
 }  // namespace pushpull

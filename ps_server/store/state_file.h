@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -118,6 +119,9 @@ std::string BootId();
 // Returns an empty string if `bytes` begin with a header equivalent to `expected`; otherwise says
 // in words what differs. A header without a folder's identity is equivalent whatever is expected.
 std::string DescribeHeaderMismatch(absl::string_view bytes, const StateHeader& expected);
+// Returns whether `bytes` begin with an undamaged header of the run, the folder and the start of
+// the machine that `expected` names. If it does not fit all the same, the settings have changed.
+bool IsOfSameRun(absl::string_view bytes, const StateHeader& expected);
 
 int64_t RecordOffset(const StateHeader& header, int buffer);
 int64_t VectorOffset(const StateHeader& header, int buffer, int vector);
@@ -131,6 +135,9 @@ int64_t MaxMetadataBytes(const StateHeader& header);
 // Returns false if the record is damaged.
 bool ReadVersionRecord(const StateHeader& header, const char* from, uint64_t* version,
                        uint64_t* epoch, std::string* metadata);
+// Reads the number of the newest version from a file that begins with `header`; nothing: it holds
+// no whole version.
+std::optional<uint64_t> ReadNewestVersion(int fd, const StateHeader& header);
 
 }  // namespace pushpull
 

@@ -24,21 +24,6 @@ bool ReadAt(int fd, void* data, size_t size, off_t offset) {
   return pread(fd, data, size, offset) == static_cast<ssize_t>(size);
 }
 
-std::optional<uint64_t> NewestVersion(int fd, const StateHeader& header,
-                                      const StateControl& control) {
-  HeldWord held;
-  if (!HeldWord::Decode(control.held, &held) || !held.whole[held.newest]) return std::nullopt;
-  std::string record(header.record_bytes, '\0');
-  if (!ReadAt(fd, record.data(), record.size(), RecordOffset(header, held.newest))) {
-    return std::nullopt;
-  }
-  uint64_t version = 0;
-  uint64_t epoch = 0;
-  std::string metadata;
-  if (!ReadVersionRecord(header, record.data(), &version, &epoch, &metadata)) return std::nullopt;
-  return version;
-}
-
 // Returns why no ps_server will continue from the file; empty if one may.
 std::string WhyAbandoned(const StateFileInfo& info, const StateHeader& header) {
   if (absl::StrContains(FileNameOf(info.path), kAsideSuffix)) {
@@ -90,7 +75,7 @@ void Describe(FileSystem& files, int fd, StateFileInfo* info) {
   info->shard = static_cast<int>(header.shard);
   info->tasks = static_cast<int>(header.tasks);
   info->pid = control.pid;
-  info->newest_version = NewestVersion(fd, header, control);
+  info->newest_version = ReadNewestVersion(fd, header);
   info->reason = WhyAbandoned(*info, header);
   if (!info->reason.empty()) {
     info->use = StateFileInfo::Use::kAbandoned;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -67,6 +68,17 @@ absl::StatusOr<std::string> WhyFresh(int fd, const std::string& path, const Stat
     return absl::StrCat("it is damaged: ", info.st_size, " bytes, expected ", header.total_bytes);
   }
   return mismatch;
+}
+
+// Returns the newest version in an opened file of the run that `expected` names. Nothing: the file
+// is of another run, is damaged, or holds no whole version.
+std::optional<uint64_t> VersionOfSameRun(int fd, const StateHeader& expected) {
+  char bytes[sizeof(StateHeader)];
+  const ssize_t got = pread(fd, bytes, sizeof(bytes), 0);
+  const absl::string_view text(bytes, std::max<ssize_t>(got, 0));
+  StateHeader found;
+  if (!IsOfSameRun(text, expected) || !ReadStateHeader(text, &found)) return std::nullopt;
+  return ReadNewestVersion(fd, found);
 }
 
 // Makes the folder, for this user alone, if it is missing. Refuses a folder that another user could
@@ -207,6 +219,7 @@ absl::Status StateMapping::TakeOverFile(const StateHeader& header) {
     if (why.ok() && !why->empty()) {
       fresh_reason_ = *why;
       LOG(WARNING) << "state file " << path_ << " is not used: " << fresh_reason_;
+      unfit_version_ = VersionOfSameRun(*fd, header);
       other_fd_ = *fd;
       return absl::OkStatus();
     }

@@ -50,6 +50,8 @@ class StateMapping {
   const std::string& path() const { return path_; }
   // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const { return fresh_reason_; }
+  // Returns the newest version of a file that has the name and is of this run, but does not fit.
+  std::optional<uint64_t> unfit_version() const { return unfit_version_; }
 
   // Separates the readers of a piece of the state from its writer. `readers` is the address of the
   // piece, page-aligned, and `offset` its place in the state. The readers keep the address and the
@@ -99,6 +101,7 @@ class StateMapping {
   std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by TakePiece
   std::vector<char*> discarded_;                   // pieces that the next Detach may reuse
   std::string fresh_reason_;
+  std::optional<uint64_t> unfit_version_;
 };
 
 }  // namespace pushpull

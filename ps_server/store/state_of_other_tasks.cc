@@ -45,6 +45,23 @@ const StateFileInfo* NewestPart(const std::vector<StateFileInfo>& infos) {
   return newest;
 }
 
+constexpr char kPublish[] =
+    "end that server by `psctl drain` or SIGTERM, which publishes a checkpoint";
+
+std::string InNoCheckpoint(std::optional<uint64_t> checkpoint_step) {
+  return absl::StrCat(" of this run, which is in no checkpoint",
+                      checkpoint_step.has_value()
+                          ? absl::StrCat(" (the newest is of step ", *checkpoint_step, ")")
+                          : "");
+}
+
+// Says how to do without the steps in the file `path`.
+std::string GiveUp(std::optional<uint64_t> checkpoint_step, const std::string& path) {
+  if (checkpoint_step.has_value()) return ", or give the later steps up by --from_checkpoint";
+  return absl::StrCat(", or begin at step 0 after `psctl state clean ", FileNameOf(path),
+                      " --state_dir=", FolderOf(path), "`");
+}
+
 std::string TasksText(int tasks) { return absl::StrCat(tasks, tasks == 1 ? " task" : " tasks"); }
 
 }  // namespace
@@ -76,21 +93,14 @@ std::optional<WholeState> NewestWholeState(const std::vector<StateFileInfo>& inf
 absl::Status CheckForLostSteps(const std::vector<StateFileInfo>& infos, int tasks,
                                std::optional<uint64_t> checkpoint_step) {
   const uint64_t durable_step = checkpoint_step.value_or(0);
-  const std::string in_no_checkpoint = absl::StrCat(
-      " of this run, which is in no checkpoint",
-      checkpoint_step.has_value() ? absl::StrCat(" (the newest is of step ", durable_step, ")")
-                                  : "");
-  const std::string publish =
-      "end that server by `psctl drain` or SIGTERM, which publishes a checkpoint";
-  const std::string give_up =
-      checkpoint_step.has_value() ? ", or give the later steps up by --from_checkpoint" : "";
+  const std::string in_no_checkpoint = InNoCheckpoint(checkpoint_step);
   const std::optional<WholeState> whole = NewestWholeState(infos);
   if (whole.has_value() && whole->version > durable_step) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the mapped state in ", FolderOf(infos.front().path), " holds step ",
-                     whole->version, in_no_checkpoint, ". It was kept with --tasks=", whole->tasks,
-                     " and cannot be divided over ", TasksText(tasks),
-                     ": start with --tasks=", whole->tasks, " and ", publish, give_up));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the mapped state in ", FolderOf(infos.front().path), " holds step ", whole->version,
+        in_no_checkpoint, ". It was kept with --tasks=", whole->tasks,
+        " and cannot be divided over ", TasksText(tasks), ": start with --tasks=", whole->tasks,
+        " and ", kPublish, checkpoint_step.has_value() ? GiveUp(checkpoint_step, "") : ""));
   }
   const StateFileInfo* const part = NewestPart(infos);
   if (part == nullptr || *part->newest_version <= durable_step) return absl::OkStatus();
@@ -100,11 +110,17 @@ absl::Status CheckForLostSteps(const std::vector<StateFileInfo>& infos, int task
       TasksText(tasks),
       "; not all other shards are in this folder, so their tasks may have run on other machines: "
       "start with --tasks=",
-      part->tasks, " on the same machines and ", publish,
-      give_up.empty()
-          ? absl::StrCat(", or begin at step 0 after `psctl state clean ", FileNameOf(part->path),
-                         " --state_dir=", FolderOf(part->path), "`")
-          : give_up));
+      part->tasks, " on the same machines and ", kPublish, GiveUp(checkpoint_step, part->path)));
+}
+
+absl::Status CheckForUnfitSteps(const VariableStore& store,
+                                std::optional<uint64_t> checkpoint_step) {
+  const std::optional<uint64_t> version = store.unfit_version();
+  if (version.value_or(0) <= checkpoint_step.value_or(0)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      store.path(), " holds step ", *version, InNoCheckpoint(checkpoint_step),
+      ". It does not fit: ", store.fresh_reason(), ". Start with the earlier config and ", kPublish,
+      GiveUp(checkpoint_step, store.path())));
 }
 
 absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& infos) {

@@ -1,5 +1,6 @@
-// Finds the state files that a run has kept with another number of ps tasks. A server cannot
-// continue from them, because each holds another part of the variables. Thread-safe, without state.
+// Finds the state files that a run has kept with another number of ps tasks, or with other
+// settings. A server cannot continue from them, because each holds another part of the variables,
+// or other vectors. Thread-safe, without state.
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_OF_OTHER_TASKS_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_OF_OTHER_TASKS_H_
 
@@ -14,6 +15,7 @@
 #include "common/base/file_system.h"
 #include "ps_server/store/state_file.h"
 #include "ps_server/store/state_folder.h"
+#include "ps_server/store/variable_store.h"
 
 namespace pushpull {
 
@@ -39,6 +41,12 @@ std::optional<WholeState> NewestWholeState(const std::vector<StateFileInfo>& inf
 // tasks: their number now. checkpoint_step: of the newest checkpoint; nullopt: there is none.
 absl::Status CheckForLostSteps(const std::vector<StateFileInfo>& infos, int tasks,
                                std::optional<uint64_t> checkpoint_step);
+
+// FAILED_PRECONDITION: the shard's own file holds steps that are in no checkpoint and does not fit,
+// because the optimizer or the model is another one. The message says how to keep the steps and how
+// to give them up. checkpoint_step: as above.
+absl::Status CheckForUnfitSteps(const VariableStore& store,
+                                std::optional<uint64_t> checkpoint_step);
 
 // Renames the files, so that no server continues from them, as StateMapping does with a file that
 // does not fit. Leaves files that another process uses, and logs what it does.

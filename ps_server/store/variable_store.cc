@@ -188,6 +188,12 @@ ElementRange VariableStore::range() const {
 
 const std::string& VariableStore::fresh_reason() const { return mapping_->memory->fresh_reason(); }
 
+const std::string& VariableStore::path() const { return mapping_->memory->path(); }
+
+std::optional<uint64_t> VariableStore::unfit_version() const {
+  return mapping_->memory->unfit_version();
+}
+
 absl::StatusOr<PinnedVersion> VariableStore::Pin(uint64_t version) const {
   absl::MutexLock lock(&mapping_->mutex);
   const std::optional<int> found = mapping_->Find(version);

@@ -77,6 +77,10 @@ class VariableStore {
   ElementRange range() const;
   // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const;
+  // Returns the path of the file, and the newest version of a file that is there but does not fit
+  // although it is of this run: the settings have changed. AdoptFile sets such a file aside.
+  const std::string& path() const;
+  std::optional<uint64_t> unfit_version() const;
 
   // Pins a version. FAILED_PRECONDITION with ErrorDetail VERSION_GONE: the version is not held
   // whole; the detail's step is the newest version, 0 if there is none.

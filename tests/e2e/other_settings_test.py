@@ -3,7 +3,7 @@ import re
 import signal
 import time
 
-from harness import MOMENTUM, PATIENCE_S, config_text, main
+from harness import ADAM, MOMENTUM, PATIENCE_S, config_text, main
 from administrators import AdministratorTest
 
 L2 = "l2_regularizer { weight: 0.00004 }"
@@ -57,18 +57,27 @@ class OtherSettings(AdministratorTest):
         self.worker.kill(signal.SIGTERM)
         self.assertEqual(self.worker.wait(), 143, self.worker.text())
 
+    def expect_refused_after_kill(self, remedy, *flags, config=None):
+        """Kills the server. Expects that other settings are refused with the remedy and that the earlier ones work."""
+        self.server.kill()
+        self.server.wait()
+        earlier = self.write_config(steps=1000000)
+        refused = super(AdministratorTest, self).start_server(config or earlier, "run", *flags, log="refused.log")
+        self.assertEqual(refused.wait(), 65, refused.text())
+        self.assertIn(remedy, refused.text())
+        server = self.start_server(earlier, log="again.log")
+        self.assertIn("from the servers' memory", server.text())
+
     def test_a_killed_server_is_not_started_with_another_number_of_tasks(self):
         self.start_job()
         self.psctl("checkpoint")
         self.wait_for_step(self.status()["durable_step"] + 20)
-        self.server.kill()
-        self.server.wait()
-        refused = super(AdministratorTest, self).start_server(self.write_config(steps=1000000), "run", "--tasks=2",
-                                                              log="refused.log")
-        self.assertEqual(refused.wait(), 65, refused.text())
-        self.assertIn("start with --tasks=1", refused.text())
-        server = self.start_server(self.write_config(steps=1000000), log="again.log")
-        self.assertIn("from the servers' memory", server.text())
+        self.expect_refused_after_kill("start with --tasks=1", "--tasks=2")
+
+    def test_a_killed_server_is_not_started_with_another_optimizer(self):
+        self.start_job()
+        adam = self.write_config("adam.config", steps=1000000, optimizer=ADAM)
+        self.expect_refused_after_kill("begin at step 0 after `psctl state clean", config=adam)
 
 
 if __name__ == "__main__":

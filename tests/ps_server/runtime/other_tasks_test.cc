@@ -1,5 +1,5 @@
-// A run goes on with another number of ps tasks: only from a checkpoint, and never by losing steps
-// without a word.
+// A run goes on with another number of ps tasks, or with another optimizer: only from a checkpoint,
+// and never by losing steps without a word.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -18,6 +18,7 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -129,6 +130,40 @@ TEST_F(OtherTasksTest, APartOfTheStateIsNotLostWithoutAWordEither) {
 TEST_F(OtherTasksTest, WithoutACheckpointNoneIsNamed) {
   Train(1, 5, /*kill=*/true);
   EXPECT_THAT(std::string(Start(2).message()), Not(HasSubstr("--from_checkpoint")));
+}
+
+TEST_F(OtherTasksTest, StepsOfAnotherOptimizerAreNotLostWithoutAWord) {
+  const std::string momentum = options_.train_config;
+  const std::string adam =
+      absl::StrCat(momentum,
+                   " optimizer { adam_optimizer { learning_rate { constant_learning_rate { "
+                   "learning_rate: 0.1 } } } }");
+  const uint64_t version = Train(1, 5, /*kill=*/true);
+  options_.train_config = adam;
+  const absl::Status refused = Start(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(absl::StrCat("holds step ", version, " of this run")),
+                    HasSubstr("the optimizer's vectors Momentum "),
+                    HasSubstr(absl::StrCat("`psctl state clean ", StateFiles().at(0)))));
+  options_.train_config = momentum;
+  ExpectServes(1, version);
+  // What the message says to do for a new beginning works.
+  std::filesystem::remove(absl::StrCat(folder_.path(), "/state/", StateFiles().at(0)));
+  options_.train_config = adam;
+  ExpectServes(1, 0);
+}
+
+TEST_F(OtherTasksTest, AnOptimizerThatFitsTheCheckpointGivesUpNoStepsEither) {
+  const std::string with_averages = options_.train_config;
+  const uint64_t saved = Train(1, 5, /*kill=*/false);
+  Train(1, saved + 5, /*kill=*/true);
+  options_.train_config = absl::StrCat(with_averages, " optimizer { use_moving_average: false }");
+  EXPECT_THAT(std::string(Start(1).message()),
+              AllOf(HasSubstr(absl::StrCat("(the newest is of step ", saved, ")")),
+                    HasSubstr("--from_checkpoint")));
+  options_.from_checkpoint = true;
+  ExpectServes(1, saved);
 }
 
 }  // namespace

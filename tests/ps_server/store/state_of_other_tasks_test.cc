@@ -147,6 +147,34 @@ TEST(CheckForLostStepsTest, NamesWhatIsInNoCheckpoint) {
                     Not(HasSubstr("--from_checkpoint"))));
 }
 
+TEST_F(StateOfOtherTasksTest, AFileThatDoesNotFitKeepsItsStepsUntilTheyAreGivenUp) {
+  Leave(0, 1, 7);
+  VariableStoreOptions options = OptionsOf("train-0-of-1", "train");
+  OptimizerSpec other = optimizer_;
+  other.has_ema = !other.has_ema;
+  auto store = VariableStore::Open(options, layout_, other);
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((*store)->unfit_version(), 7u);
+  EXPECT_EQ(CheckForUnfitSteps(**store, 7), absl::OkStatus());
+  const absl::Status lost = CheckForUnfitSteps(**store, 6);
+  EXPECT_TRUE(absl::IsFailedPrecondition(lost)) << lost;
+  EXPECT_THAT(std::string(lost.message()),
+              AllOf(HasSubstr(dir_.path() + "/train-0-of-1 holds step 7 of this run"),
+                    HasSubstr("(the newest is of step 6)"), HasSubstr("the optimizer's vectors"),
+                    HasSubstr("--from_checkpoint"), Not(HasSubstr("psctl state clean"))));
+  EXPECT_THAT(std::string(CheckForUnfitSteps(**store, std::nullopt).message()),
+              AllOf(HasSubstr("`psctl state clean train-0-of-1 --state_dir=" + dir_.path() + "`"),
+                    Not(HasSubstr("--from_checkpoint"))));
+
+  // A file of another run does not fit either, and nobody goes on from its steps here.
+  store->reset();
+  options.owner.run_id = "another run's id";
+  store = VariableStore::Open(options, layout_, other);
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_FALSE((*store)->unfit_version().has_value());
+  EXPECT_EQ(CheckForUnfitSteps(**store, std::nullopt), absl::OkStatus());
+}
+
 // The path says which folder it is only where a file system has no better name of it.
 TEST_F(StateOfOtherTasksTest, ATrainDirThatWasRenamedIsStillTheSame) {
   Leave(0, 2, 7);
