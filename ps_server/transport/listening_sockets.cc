@@ -97,13 +97,15 @@ ListeningSockets& ListeningSockets::operator=(ListeningSockets&& other) noexcept
 }
 
 void ListeningSockets::Close() {
-  for (const int fd : std::exchange(descriptors_, {})) close(fd);
+  // The file goes while the socket still listens: a server that starts at the path meanwhile finds
+  // it in use. After the close that server would have replaced the file, perhaps with a new one of
+  // the same inode number, which would be removed here.
   const std::string path = std::exchange(unix_path_, {});
-  // Another server may have replaced the file in the meantime; its file must stay.
   struct stat info {};
   if (!path.empty() && lstat(path.c_str(), &info) == 0 && info.st_ino == unix_inode_) {
     unlink(path.c_str());
   }
+  for (const int fd : std::exchange(descriptors_, {})) close(fd);
 }
 
 absl::StatusOr<ListeningSockets> ListeningSockets::Bind(const std::string& address) {

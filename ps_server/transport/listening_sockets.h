@@ -27,7 +27,7 @@ class ListeningSockets {
   ListeningSockets(ListeningSockets&& other) noexcept { *this = std::move(other); }
   ListeningSockets& operator=(ListeningSockets&& other) noexcept;
 
-  // Closes the sockets. Removes the socket file unless another server has replaced it.
+  // Removes the socket file unless another server has replaced it, and closes the sockets.
   void Close();
   const std::vector<int>& descriptors() const { return descriptors_; }
   // The address with the port actually bound.

@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "ps_server/transport/health_server.h"
+#include "ps_server/transport/listening_sockets.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/raw_call.h"
 
@@ -118,6 +120,21 @@ TEST(ListenTest, AServerThatEndsKeepsTheSocketOfItsSuccessor) {
   second->reset();
   EXPECT_NE(access(path.c_str(), F_OK), 0);
   unlink((path + ".old").c_str());
+}
+
+TEST(ListenTest, AServerThatStartsWhileAnotherEndsKeepsItsSocket) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/ending_", getpid(), ".sock");
+  for (int round = 0; round < 300; ++round) {
+    auto ending = ListeningSockets::Bind("unix:" + path);
+    ASSERT_TRUE(ending.ok()) << ending.status();
+    absl::StatusOr<ListeningSockets> starting = absl::UnavailableError("not yet");
+    std::thread starter([&] {
+      while (!starting.ok()) starting = ListeningSockets::Bind("unix:" + path);
+    });
+    ending->Close();
+    starter.join();
+    ASSERT_EQ(access(path.c_str(), F_OK), 0) << "round " << round;
+  }
 }
 
 // A server that was stopped accepts nothing, and clones that try again and again fill the queue of
