@@ -97,12 +97,13 @@ class Service final : public AllMethods {
     using Reply = ps::OpenSharedMemoryReply;
     return Start(*context, RowOf(PsMethod::kOpenSharedMemory), *request, reply,
                  [&](const auto& known, PsHandler::Done<Reply> done) {
-                   const absl::Status reachable = services_.exchanges.CheckHost(*request);
+                   const absl::Status reachable = services_.exchanges.CheckHost(known);
                    if (!reachable.ok()) return done(reachable);
-                   handler_->OpenSharedMemory(known, [this, request, done = std::move(done)](
+                   // The answer may come when the call, and with it `request`, is gone.
+                   handler_->OpenSharedMemory(known, [this, known, done = std::move(done)](
                                                          absl::StatusOr<Reply> admitted) {
                      if (!admitted.ok()) return done(std::move(admitted));
-                     const absl::Status opened = services_.exchanges.Open(*request, &*admitted);
+                     const absl::Status opened = services_.exchanges.Open(known, &*admitted);
                      done(opened.ok() ? std::move(admitted) : opened);
                    });
                  });

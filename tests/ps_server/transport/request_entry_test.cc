@@ -1,12 +1,21 @@
-// What the server does with every request before the handler sees it.
+// What the server does with every request before the handler sees it, and that it needs the request
+// no more when the handler answers late.
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 
 #include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/shared_memory/sealed_memory.h"
+#include "protos/parameter_server.grpc.pb.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/pulled_bytes.h"
@@ -109,6 +118,54 @@ TEST_F(RequestEntryTest, TheHandlerSeesNoUnknownFields) {
   ASSERT_TRUE(pulled.ok()) << pulled;
 
   EXPECT_EQ(handler_.messages(), expected);
+}
+
+// Answers OpenSharedMemory only when the test says so.
+class LateHandler final : public FakePsHandler {
+ public:
+  void OpenSharedMemory(const ps::OpenSharedMemoryRequest&,
+                        Done<ps::OpenSharedMemoryReply> done) override {
+    absl::MutexLock lock(&mutex_);
+    done_ = std::move(done);
+  }
+  void AwaitCall() {
+    absl::MutexLock lock(&mutex_);
+    const auto is_here = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ != nullptr; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&is_here), kTimeout));
+  }
+  void Answer() {
+    absl::MutexLock lock(&mutex_);
+    ps::OpenSharedMemoryReply reply;
+    reply.set_shard_bytes(4000);
+    if (done_ != nullptr) done_(reply);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Done<ps::OpenSharedMemoryReply> done_ ABSL_GUARDED_BY(mutex_);
+};
+
+// AddressSanitizer notices a use of the request, which gRPC has freed.
+TEST(LateAnswerTest, MayComeWhenTheCallIsOver) {
+  LateHandler handler;
+  auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
+  ASSERT_TRUE(server.ok()) << server.status();
+  ps::OpenSharedMemoryRequest request;
+  request.set_host(HostIdentity());
+  request.mutable_grant()->set_grant(1);
+  grpc::Status status;
+  std::thread caller([&] {
+    const auto stub = ps::ParameterServer::NewStub(
+        grpc::CreateChannel((*server)->address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    ps::OpenSharedMemoryReply reply;
+    status = stub->OpenSharedMemory(&context, request, &reply);
+  });
+  handler.AwaitCall();
+  (*server)->Stop(absl::ZeroDuration());
+  caller.join();
+  EXPECT_FALSE(status.ok());
+  handler.Answer();
 }
 
 }  // namespace
