@@ -116,8 +116,8 @@ class ServerCore {
   void AnnounceEnd(const absl::Status& end);
   // Stops the threads and closes the files. Removes the mapped state if a checkpoint that has
   // just been read back is at least as new (core/run_state.h). No call to a handler may be
-  // running or come later. Blocks on the disk, and until the calls to shards of other processes are
-  // answered.
+  // running or come later. Blocks on the disk, and for a few seconds if a shard of another process
+  // does not answer.
   void Close();
   // Ends the threads of the core; on_serving is not called afterwards. Close and the
   // destructor call it. Blocks for the work in progress.

@@ -30,8 +30,9 @@ class ShardPeer {
   // Tells a shard in another process that the job has ended. Makes one attempt, which blocks
   // for at most two seconds. For a shard in the coordinator's process it returns OK at once.
   virtual absl::Status EndTask(const ps::EndTaskRequest& request) = 0;
-  // Blocks until the calls that were made are answered, and ends the peer's threads. Later calls
-  // are dropped unanswered.
+  // Blocks until the calls that were made are answered, and ends the peer's threads. A call that a
+  // shard in another process does not answer soon fails with DEADLINE_EXCEEDED. Later calls are
+  // dropped unanswered.
   virtual void Stop() = 0;
 };
 

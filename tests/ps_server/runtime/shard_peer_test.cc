@@ -25,12 +25,17 @@
 namespace pushpull {
 namespace {
 
-// Answers a snapshot only when the test says so, and refuses to apply step 13.
+// Answers a snapshot when the test says so, and from then on at once. Refuses to apply step 13.
 class SlowShard final : public FakePsHandler {
  public:
   void Snapshot(const ps::SnapshotRequest& request, Done<ps::SnapshotReply> done) override {
-    absl::MutexLock lock(&mutex_);
-    snapshot_ = [this, request, done] { FakePsHandler::Snapshot(request, done); };
+    {
+      absl::MutexLock lock(&mutex_);
+      ++snapshots_;
+      snapshot_ = [this, request, done] { FakePsHandler::Snapshot(request, done); };
+      if (!is_written_) return;
+    }
+    FakePsHandler::Snapshot(request, std::move(done));
   }
   void Apply(const ps::ApplyRequest& request, Done<ps::ApplyReply> done) override {
     if (request.step() != 13) return FakePsHandler::Apply(request, std::move(done));
@@ -52,8 +57,15 @@ class SlowShard final : public FakePsHandler {
       const auto there = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return snapshot_ != nullptr; };
       EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30)));
       answer = std::exchange(snapshot_, nullptr);
+      is_written_ = true;
     }
     if (answer != nullptr) answer();
+  }
+  // Waits until the snapshot was asked for so many times.
+  void AwaitSnapshots(int times) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return snapshots_ >= times; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(30)));
   }
   void SetSilent() {
     absl::MutexLock lock(&mutex_);
@@ -67,6 +79,8 @@ class SlowShard final : public FakePsHandler {
  private:
   absl::Mutex mutex_;
   std::function<void()> snapshot_;
+  int snapshots_ = 0;
+  bool is_written_ = false;
   std::optional<ps::EndTaskRequest> ended_;
   std::vector<Done<ps::EndTaskReply>> held_;
   bool silent_ = false;
@@ -189,6 +203,25 @@ TEST_F(RemoteShardPeerTest, DestructionAnswersPendingCalls) {
   peer_.reset();
   answerer.join();
   EXPECT_TRUE(saved.here());
+}
+
+TEST_F(RemoteShardPeerTest, ASnapshotThatTakesLongIsAnsweredOnce) {
+  Reply saved;
+  peer_->Call(shard_call::Snapshot{}, saved.done());
+  shard_.AwaitSnapshots(2);
+  EXPECT_FALSE(saved.here());
+  shard_.AnswerSnapshot();
+  EXPECT_TRUE(saved.Wait().ok()) << saved.Wait().status();
+}
+
+// The task is frozen, or its disk is. Nobody may wait ten minutes for the end of the coordinator.
+TEST_F(RemoteShardPeerTest, StopWaitsForNoShardThatDoesNotAnswer) {
+  Reply saved;
+  peer_->Call(shard_call::Snapshot{}, saved.done());
+  shard_.AwaitSnapshots(1);
+  peer_->Stop();
+  ASSERT_TRUE(saved.here());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(saved.Wait().status())) << saved.Wait().status();
 }
 
 TEST_F(RemoteShardPeerTest, AnnouncesTheEndOfTheJob) {
