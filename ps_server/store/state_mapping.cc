@@ -116,56 +116,69 @@ enum class OpenMode { kExisting, kCreate };
 // the store of a stopped server holds it while it reads.
 constexpr absl::Duration kLockPatience = absl::Milliseconds(200);
 
+// Opens the file at `path`. Returns its descriptor, or -1 if there is no file (kExisting only).
+// Errors: as OpenAndLock.
+absl::StatusOr<int> OpenStateFile(const std::string& path, OpenMode mode) {
+  const int create = mode == OpenMode::kCreate ? O_CREAT : 0;
+  const int fd = open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  const int error = fd < 0 ? errno : 0;
+  if (error == ENOENT && mode == OpenMode::kExisting) return -1;
+  struct stat opened {};
+  // Access may be denied to the file or to the folder.
+  const bool is_denied = error == EACCES && lstat(path.c_str(), &opened) == 0;
+  const bool is_something_else = error == ELOOP || error == EISDIR || error == ENXIO;
+  if (error != 0 && !is_denied && !is_something_else) {
+    return Failed(mode == OpenMode::kCreate ? "cannot make" : "cannot open", path, error);
+  }
+  if (error == 0 && fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
+      opened.st_uid == geteuid()) {
+    return fd;
+  }
+  if (fd >= 0) close(fd);
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is not a regular file of this user: remove it or use another --state_dir"));
+}
+
+// The error for an opened file whose lock another process holds. Not UNAVAILABLE, after which the
+// variables would go into anonymous memory.
+absl::Status InUse(int fd, const std::string& path) {
+  StateControl control{};
+  const bool known = pread(fd, &control, sizeof(control), kStateControlOffset) ==
+                     static_cast<ssize_t>(sizeof(control));
+  return MarkPassing(absl::FailedPreconditionError(absl::StrCat(
+      "state file ", path, " is in use by another ps_server (process ",
+      known ? absl::StrCat(control.pid) : "unknown",
+      "), which may be about to end. If this stays, stop that process; if it is of another job, "
+      "give each job a --state_dir of its own")));
+}
+
+// Returns whether the path still names the opened file.
+bool IsStillAt(const std::string& path, int fd) {
+  struct stat opened {};
+  struct stat named {};
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+}
+
 // Opens and locks the file at `path`. Returns its descriptor, which the caller must close, or -1 if
 // there is no file (kExisting only). Waits up to kLockPatience for the lock.
 //   FAILED_PRECONDITION: another process holds the lock, which may pass (IsPassing), or it is no
 //     regular file of this user
 //   UNAVAILABLE: any other failure
 absl::StatusOr<int> OpenAndLock(const std::string& path, OpenMode mode) {
-  const int create = mode == OpenMode::kCreate ? O_CREAT : 0;
   constexpr absl::Duration kPause = absl::Milliseconds(5);
   for (absl::Duration waited;; waited += kPause) {
-    const int fd = open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    const int open_error = fd < 0 ? errno : 0;
-    if (open_error == ENOENT && mode == OpenMode::kExisting) return -1;
-    struct stat opened {};
-    // Access may be denied to the file or to the folder.
-    const bool folder_is_closed = open_error == EACCES && lstat(path.c_str(), &opened) != 0;
-    if (folder_is_closed || (open_error != 0 && open_error != ELOOP && open_error != EACCES &&
-                             open_error != EISDIR && open_error != ENXIO)) {
-      return Failed(mode == OpenMode::kCreate ? "cannot make" : "cannot open", path, open_error);
-    }
-    if (fd < 0 || fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode) ||
-        opened.st_uid != geteuid()) {
-      if (fd >= 0) close(fd);
-      return absl::FailedPreconditionError(absl::StrCat(
-          path, " is not a regular file of this user: remove it or use another --state_dir"));
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
-      StateControl control{};
-      const bool known = pread(fd, &control, sizeof(control), kStateControlOffset) ==
-                         static_cast<ssize_t>(sizeof(control));
-      close(fd);
-      if (error != EWOULDBLOCK) return Failed("cannot lock", path, error);
-      if (waited < kLockPatience) {
-        absl::SleepFor(kPause);
-        continue;
-      }
-      // Not UNAVAILABLE, after which the variables would go into anonymous memory.
-      return MarkPassing(absl::FailedPreconditionError(absl::StrCat(
-          "state file ", path, " is in use by another ps_server (process ",
-          known ? absl::StrCat(control.pid) : "unknown",
-          "), which may be about to end. If this stays, stop that process; if it is of another "
-          "job, give each job a --state_dir of its own")));
-    }
-    // The previous holder of the lock may have renamed or unlinked the file before we locked it.
-    struct stat named;
-    if (stat(path.c_str(), &named) == 0 && named.st_ino == opened.st_ino &&
-        named.st_dev == opened.st_dev) {
-      return fd;
-    }
+    PP_ASSIGN_OR_RETURN(const int fd, OpenStateFile(path, mode));
+    if (fd < 0) return fd;
+    const int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    // The previous holder of the lock may have renamed or unlinked the file before it was locked.
+    if (error == 0 && IsStillAt(path, fd)) return fd;
+    absl::Status failed;
+    if (error == EWOULDBLOCK && waited >= kLockPatience) failed = InUse(fd, path);
+    if (error != 0 && error != EWOULDBLOCK) failed = Failed("cannot lock", path, error);
     close(fd);
+    PP_RETURN_IF_ERROR(failed);
+    if (error != 0) absl::SleepFor(kPause);
   }
 }
 
