@@ -27,7 +27,7 @@ namespace {
 
 struct HostPort {
   std::string host;
-  std::string port;
+  int port = 0;
 };
 
 absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
@@ -36,11 +36,11 @@ absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen address \"", address, "\": expected host:port or unix:/path"));
   }
-  HostPort result{address.substr(0, colon), address.substr(colon + 1)};
-  int port = 0;
-  if (!absl::SimpleAtoi(result.port, &port) || port < 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("listen address \"", address, "\": port \"",
-                                                   result.port, "\" is not in 0..65535"));
+  HostPort result{address.substr(0, colon)};
+  const std::string port = address.substr(colon + 1);
+  if (!absl::SimpleAtoi(port, &result.port) || result.port < 0 || result.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address \"", address, "\": port \"", port, "\" is not in 0..65535"));
   }
   if (result.host.front() == '[' && result.host.back() == ']') {
     result.host = result.host.substr(1, result.host.size() - 2);
@@ -82,7 +82,21 @@ int ListenTcp(const sockaddr* name, socklen_t size) {
   return -1;
 }
 
+void SetPort(int port, sockaddr_storage* name) {
+  auto& field = name->ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
+                                            : reinterpret_cast<sockaddr_in*>(name)->sin_port;
+  field = htons(static_cast<uint16_t>(port));
+}
+
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+// Returns a socket that listens on all addresses of both families, or -1 with errno set.
+int ListenOnAllAddresses(int port) {
+  sockaddr_storage any{};
+  any.ss_family = AF_INET6;
+  SetPort(port, &any);
+  return ListenTcp(reinterpret_cast<const sockaddr*>(&any), sizeof(sockaddr_in6));
+}
 
 }  // namespace
 
@@ -117,56 +131,49 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Bind(const std::string& addre
 
 absl::Status ListeningSockets::BindTcp(const std::string& address) {
   PP_ASSIGN_OR_RETURN(const HostPort parts, SplitHostPort(address));
-  int port = 0;
-  if (IsWildcard(parts.host) && absl::SimpleAtoi(parts.port, &port)) {
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    any.sin6_port = htons(static_cast<uint16_t>(port));
-    const int fd = ListenTcp(reinterpret_cast<const sockaddr*>(&any), sizeof(any));
+  if (IsWildcard(parts.host)) {
+    const int fd = ListenOnAllAddresses(parts.port);
     if (fd >= 0) {
       descriptors_.push_back(fd);
     } else if (errno == EADDRINUSE || parts.host == "::") {
       return CannotListen(address, errno);
     }
   }
-  if (descriptors_.empty()) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* list = nullptr;
-    const int code = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &list);
-    if (code != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("listen address ", address, ": ", gai_strerror(code)));
-    }
-    absl::Status status;
-    for (const addrinfo* item = list; item != nullptr && status.ok(); item = item->ai_next) {
-      // If any free port will do, the kernel chooses one for the first address, and the other
-      // addresses use the same.
-      if (port == 0 && !descriptors_.empty()) port = PortOf(descriptors_[0]);
-      sockaddr_storage name{};
-      memcpy(&name, item->ai_addr, item->ai_addrlen);
-      if (port != 0 && name.ss_family == AF_INET) {
-        reinterpret_cast<sockaddr_in*>(&name)->sin_port = htons(static_cast<uint16_t>(port));
-      } else if (port != 0 && name.ss_family == AF_INET6) {
-        reinterpret_cast<sockaddr_in6*>(&name)->sin6_port = htons(static_cast<uint16_t>(port));
-      }
-      const int fd = ListenTcp(reinterpret_cast<const sockaddr*>(&name), item->ai_addrlen);
-      if (fd >= 0) {
-        descriptors_.push_back(fd);
-      } else if (errno != EAFNOSUPPORT && !(errno == EADDRNOTAVAIL && item->ai_next != nullptr)) {
-        status = CannotListen(address, errno);
-      }
-    }
-    freeaddrinfo(list);
-    if (!status.ok() && (absl::IsAlreadyExists(status) || descriptors_.empty())) return status;
-  }
-  if (descriptors_.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": this machine has no such address"));
-  }
+  if (descriptors_.empty()) PP_RETURN_IF_ERROR(BindEachAddress(parts.host, parts.port, address));
   address_ = absl::StrCat(address.substr(0, address.rfind(':')), ":", PortOf(descriptors_[0]));
   return absl::OkStatus();
+}
+
+absl::Status ListeningSockets::BindEachAddress(const std::string& host, int port,
+                                               const std::string& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* list = nullptr;
+  const int code = getaddrinfo(host.c_str(), /*service=*/nullptr, &hints, &list);
+  if (code != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address ", address, ": ", gai_strerror(code)));
+  }
+  absl::Status status;
+  for (const addrinfo* item = list; item != nullptr && status.ok(); item = item->ai_next) {
+    sockaddr_storage name{};
+    memcpy(&name, item->ai_addr, item->ai_addrlen);
+    // If any free port will do, the kernel chooses one for the first address, and the other
+    // addresses use the same.
+    SetPort(descriptors_.empty() ? port : PortOf(descriptors_[0]), &name);
+    const int fd = ListenTcp(reinterpret_cast<const sockaddr*>(&name), item->ai_addrlen);
+    if (fd >= 0) {
+      descriptors_.push_back(fd);
+    } else if (errno != EAFNOSUPPORT && !(errno == EADDRNOTAVAIL && item->ai_next != nullptr)) {
+      status = CannotListen(address, errno);
+    }
+  }
+  freeaddrinfo(list);
+  if (!status.ok() && (absl::IsAlreadyExists(status) || descriptors_.empty())) return status;
+  if (!descriptors_.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address, ": this machine has no such address"));
 }
 
 absl::Status ListeningSockets::BindUnix(const std::string& address) {

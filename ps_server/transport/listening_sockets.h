@@ -35,6 +35,8 @@ class ListeningSockets {
 
  private:
   absl::Status BindTcp(const std::string& address);
+  // Binds all addresses that the host has, of whatever family. address: for messages.
+  absl::Status BindEachAddress(const std::string& host, int port, const std::string& address);
   absl::Status BindUnix(const std::string& address);
 
   std::vector<int> descriptors_;
