@@ -8,16 +8,24 @@
 
 #include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 #include "ps_server/core/protocol_error.h"
 
 namespace pushpull {
 namespace {
 
-// UNAVAILABLE: another shard than `shard` has answered. If that were not noticed, two addresses in
-// the wrong order would look like tasks that restart again and again.
-absl::Status CheckIsShard(uint32_t shard, const ShardReply& reply) {
+// UNAVAILABLE: another shard than `shard` has answered, or one of another build. If that were not
+// noticed, two addresses in the wrong order would look like tasks that restart again and again.
+absl::Status CheckAnswer(uint32_t shard, const ShardReply& reply) {
   const auto* const state = std::get_if<ps::ShardStateReply>(&reply);
-  if (state == nullptr || state->shard() == shard) return absl::OkStatus();
+  if (state == nullptr) return absl::OkStatus();
+  if (state->protocol_version() != kProtocolVersion) {
+    return absl::UnavailableError(
+        absl::StrFormat("its ps task speaks protocol version %d, this program speaks %d: use "
+                        "binaries of one build",
+                        state->protocol_version(), kProtocolVersion));
+  }
+  if (state->shard() == shard) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrFormat("ps task %d answers at the address of ps task %d: give all tasks the same "
                       "addresses, in the order of their indices",
@@ -121,7 +129,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
   }
   if (fan_out == nullptr) return;  // the answer is no longer awaited
   absl::Status failure = event.reply.status();
-  if (failure.ok()) failure = CheckIsShard(*shard, *event.reply);
+  if (failure.ok()) failure = CheckAnswer(*shard, *event.reply);
   if (!failure.ok()) return OnShardFailure(fan_out, *shard, failure);
   fan_out->SetReply(*shard, *event.reply);
   if (fan_out == &polls_) {

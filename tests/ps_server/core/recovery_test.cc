@@ -187,6 +187,18 @@ TEST_F(RecoveryTest, AddressesInTheWrongOrderAreNamedAndBeginNoEpochs) {
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("ps task 1 answers at the address of"));
 }
 
+TEST_F(RecoveryTest, AShardOfAnotherBuildIsNamedAndAwaited) {
+  protocol_of_shards_ = kProtocolVersion + 1;
+  Start();
+  Pass(absl::Seconds(5));
+  EXPECT_THAT(coordinator_->WaitingFor(now_),
+              HasSubstr("shard 0 of 1 (its ps task speaks protocol version"));
+  EXPECT_TRUE(Take<coordinator_action::Serving>().empty());
+  protocol_of_shards_ = kProtocolVersion;
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Take<coordinator_action::Serving>().size(), 1u);
+}
+
 TEST_F(RecoveryTest, RepeatsACallUntilTheShardAnswers) {
   StartWithClones();
   silent_ = true;

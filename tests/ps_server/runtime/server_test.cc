@@ -24,6 +24,7 @@
 #include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
+#include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/fake_ps_handler.h"
@@ -348,6 +349,33 @@ TEST_F(TwoServersTest, ATaskOfAnotherJobNamesTheDifference) {
                     "ps task 0 at ", options.cluster[0],
                     " trains another model or has 2 tasks, this task 1 was told ", options.tasks)));
   }
+}
+
+TEST_F(TwoServersTest, ATaskOfAnotherBuildIsRefused) {
+  // Like task 0, but of a build with another protocol.
+  class OtherBuild final : public FakePsHandler {
+   public:
+    explicit OtherBuild(const JobSpec& job) {
+      job_.set_protocol_version(kProtocolVersion + 1);
+      job_.set_run_id(std::string(16, 'r'));
+      job_.set_tasks(2);
+      job_.set_pipeline_config(job.config_text);
+      job_.set_layout_signature(job.layout.signature());
+    }
+    void GetJob(const ps::JobRequest&, Done<ps::JobReply> done) override { done(job_); }
+
+   private:
+    ps::JobReply job_;
+  };
+  const ServerOptions options = OptionsOf(1, 10);
+  OtherBuild task_0(JobSpec::Create(options.config, options.sync, 2));
+  const auto server = StartGrpcPsServer(options.cluster[0], &task_0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const absl::Status status = Server::Create(options, &files_, &clock_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("ps task 0 at ", options.cluster[0],
+                                     " speaks protocol version ", kProtocolVersion + 1)));
 }
 
 // Each task updates a part of the variables: two learning rates in one model would go unnoticed.
