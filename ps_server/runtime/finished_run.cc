@@ -13,15 +13,19 @@ std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
   RecoveryRequest request;
   request.layout = &job.layout;
   request.read_attempts = 1;
+  const auto is_end = [&job](const CheckpointManifest& manifest) {
+    TrainingLength length(job.limits);
+    length.TakeNumImages(manifest.num_images);
+    return manifest.training_done && length.EndsAt(manifest.step);
+  };
+  // Task 0 may be away for hours, in which a checkpoint of gigabytes would be read again and again.
+  const auto manifest = ReadNewestManifest(*files_, train_dir_, request);
+  if (!manifest.ok() || !is_end(*manifest)) return std::nullopt;
   const auto newest = OpenNewestCheckpoint(*files_, train_dir_, request);
-  if (!newest.ok()) return std::nullopt;
-  const CheckpointManifest& manifest = (*newest)->manifest();
-  TrainingLength length(job.limits);
-  length.TakeNumImages(manifest.num_images);
-  if (!manifest.training_done || !length.EndsAt(manifest.step)) return std::nullopt;
+  if (!newest.ok() || !is_end((*newest)->manifest())) return std::nullopt;
   LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
             << " is the end of this run: this task ends too";
-  return absl::HexStringToBytes(manifest.run_id);
+  return absl::HexStringToBytes((*newest)->manifest().run_id);
 }
 
 }  // namespace pushpull

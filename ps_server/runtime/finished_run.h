@@ -30,7 +30,8 @@ class FinishedRun {
 
   // Returns the id (16 bytes) of the run if the newest checkpoint in train_dir is the final
   // checkpoint of the job. Returns nullopt if it is not, if it cannot be read, if the job has
-  // no last step, or if it is too early for a read. Blocks on the disk when it reads.
+  // no last step, or if it is too early for a read. Blocks on the disk when it reads: the newest
+  // manifest, and the whole checkpoint only if that says that the run is finished.
   std::optional<std::string> Look(const JobSpec& job);
 
  private:

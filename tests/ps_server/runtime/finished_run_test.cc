@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
 
@@ -42,6 +43,25 @@ TEST(FinishedRunTest, IsFoundAfterThePatience) {
   endless.limits.num_steps = 0;
   clock.Advance(kRunPatience);
   EXPECT_FALSE(finished.Look(endless).has_value());
+}
+
+// A task may wait for task 0 for hours, and looks once in the length of a lease.
+TEST(FinishedRunTest, ACheckpointThatIsNotTheLastIsNotReadWhole) {
+  TestFolder folder;
+  TestServer server(folder, {.train_config = "num_steps: 1000000", .tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  TestClone clone(&server, {});
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+  clone.Stop();
+  clone.Join().IgnoreError();
+  EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
+  FailingReads files(&server.files());
+  files.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1000);
+  FakeClock clock;
+  FinishedRun finished(&files, &clock, server.train_dir(), kRunPatience);
+  clock.Advance(kRunPatience);
+  EXPECT_FALSE(finished.Look(server.job()).has_value());
+  EXPECT_EQ(files.failed(), 0) << "parts of the shards' files were read";
 }
 
 TEST(FinishedRunTest, TheCheckpointTellsTheNumberOfImages) {
