@@ -13,6 +13,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
@@ -26,6 +27,7 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Milliseconds(500);
 constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
+constexpr absl::Duration kRestoreCheckTimeout = absl::Seconds(2);
 // How long another task waits for the process of task 0, which may itself wait for a machine.
 constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
 constexpr char kPeerSecretFile[] = "peer_secret";
@@ -90,6 +92,9 @@ absl::Status Server::Open() {
   core.num_tasks = NumTasksHere();
   if (FirstTask() > 0) {
     core.on_restored = [this] { NoteServing(); };
+    core.may_restore = [this, client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
+      return CheckRestore(client.get());
+    };
     core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
       return client->Drain({}, kDrainTimeout).status();
     };
@@ -205,8 +210,13 @@ absl::StatusOr<JobSpec> Server::JobOf(const ps::JobReply& told, std::optional<Jo
     PP_ASSIGN_OR_RETURN(
         job, JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, layout));
   }
+  PP_RETURN_IF_ERROR(CheckJob(told, *job));
+  return *std::move(job);
+}
+
+absl::Status Server::CheckJob(const ps::JobReply& told, const JobSpec& job) const {
   const std::string task_0 = absl::StrCat("ps task 0 at ", options_.cluster[0]);
-  if (told.layout_signature() != job->layout.signature() ||
+  if (told.layout_signature() != job.layout.signature() ||
       static_cast<int>(told.tasks()) != options_.tasks) {
     return absl::FailedPreconditionError(
         absl::StrCat(task_0, " trains another model or has ", told.tasks(), " tasks, this task ",
@@ -215,11 +225,29 @@ absl::StatusOr<JobSpec> Server::JobOf(const ps::JobReply& told, std::optional<Jo
   }
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config_of_task_0,
                       ParsePipelineConfig(told.pipeline_config(), "the config of " + task_0));
-  const std::string difference = DescribeTaskDifference(config_of_task_0, job->config);
-  if (difference.empty()) return *std::move(job);
+  const std::string difference = DescribeTaskDifference(config_of_task_0, job.config);
+  if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       task_0, " trains with other settings than this task ", options_.task_index,
       " was given (there -> here): ", difference, "; give all tasks the same config and --sync"));
+}
+
+absl::Status Server::CheckRestore(PsClient* coordinator) const {
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, kRestoreCheckTimeout);
+  if (told.ok() && told->awaits_variables()) {
+    told = absl::UnavailableError("the process of task 0 that has ordered this has ended");
+  }
+  const absl::Status same = told.ok() ? CheckJob(*told, core_->job()) : told.status();
+  if (same.ok()) return same;
+  if (told.ok()) {
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::JOB_CHANGED);  // a new process may have the same config
+    core_->End(MakeError(detail, same.message()));
+  }
+  // The coordinator repeats the restore. It would give up the mapped state after other errors.
+  return absl::UnavailableError(same.message());
 }
 
 absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {

@@ -127,6 +127,12 @@ class Server {
   // Returns the job that task 0 has told of. job: what this process knows of it; unused for an
   // external model. FAILED_PRECONDITION: task 0 has another job, or other settings for it.
   absl::StatusOr<JobSpec> JobOf(const ps::JobReply& told, std::optional<JobSpec> job) const;
+  // FAILED_PRECONDITION: task 0 has told of another job than `job`, or of other settings for it.
+  absl::Status CheckJob(const ps::JobReply& told, const JobSpec& job) const;
+  // For a process without task 0: asks task 0, which restores the shard, whether it still has the
+  // same job. If not, it was started again with other settings, and this process ends so that it
+  // can be too. UNAVAILABLE: it has another job, or does not answer.
+  absl::Status CheckRestore(PsClient* coordinator) const;
   bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();
   void StartCoordinator();

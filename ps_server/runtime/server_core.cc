@@ -181,8 +181,9 @@ absl::Status ServerCore::OpenShard(int shard) {
     if (adopted.ok()) options_.on_restored();
     return adopted;
   };
-  auto store = std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables),
-                                            files_, pool_.get(), std::move(on_restored));
+  auto store =
+      std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables), files_,
+                                   pool_.get(), options_.may_restore, std::move(on_restored));
   ShardOptions options;
   options.run_id = run_id_;
   options.boot_id = NewBootId();

@@ -63,6 +63,9 @@ struct ServerCoreOptions : SharedServerOptions {
   std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
   // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
   std::function<absl::Status()> drain_job;
+  // Called before a shard of this process is restored, by the thread of its store, which it may
+  // block for seconds. An error is the answer to the restore, which then changes nothing.
+  std::function<absl::Status()> may_restore = [] { return absl::OkStatus(); };
   // Called when a shard of this process has been restored, by the thread of its store. Must
   // not block.
   std::function<void()> on_restored = [] {};

@@ -44,13 +44,15 @@ VariableLayout ApplyLayout(const JobSpec& job) {
 
 ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
                        std::unique_ptr<VariableStore> variables, FileSystem* files,
-                       ThreadPool* pool, std::function<absl::Status()> on_restored)
+                       ThreadPool* pool, std::function<absl::Status()> may_restore,
+                       std::function<absl::Status()> on_restored)
     : job_(job),
       shard_(shard),
       train_dir_(std::move(train_dir)),
       variables_(std::move(variables)),
       files_(files),
       pool_(pool),
+      may_restore_(std::move(may_restore)),
       on_restored_(std::move(on_restored)),
       apply_layout_(ApplyLayout(*job)),
       pass_(&apply_layout_, job->sharding, shard, job->optimizer, pool) {}
@@ -64,6 +66,7 @@ std::vector<VersionId> ShardStore::HeldVersions() const {
 }
 
 absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
+  PP_RETURN_IF_ERROR(may_restore_());
   PP_ASSIGN_OR_RETURN(std::string marks, RestoreVersion(order));
   PP_RETURN_IF_ERROR(on_restored_());
   return marks;

@@ -27,11 +27,11 @@ namespace pushpull {
 // the disk.
 class ShardStore {
  public:
-  // `job`, `files` and `pool` must outlive the store. Restore calls on_restored after each
-  // success and returns its error.
+  // `job`, `files` and `pool` must outlive the store. Restore calls may_restore before it changes
+  // anything and on_restored after each success, and returns their errors.
   ShardStore(const JobSpec* job, int shard, std::string train_dir,
              std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool,
-             std::function<absl::Status()> on_restored);
+             std::function<absl::Status()> may_restore, std::function<absl::Status()> on_restored);
 
   // Makes order.id the newest version, from mapped state, a checkpoint or initial values.
   // Returns the serialized PushMarks that are stored with the version, which say what has been
@@ -85,6 +85,7 @@ class ShardStore {
   const std::unique_ptr<VariableStore> variables_;
   FileSystem* const files_;
   ThreadPool* const pool_;
+  const std::function<absl::Status()> may_restore_;
   const std::function<absl::Status()> on_restored_;
   const VariableLayout apply_layout_;
   const ApplyPass pass_;

@@ -401,6 +401,31 @@ TEST_F(TwoServersTest, ATaskWithOtherSettingsNamesTheField) {
   EXPECT_EQ(Server::Create(harmless, &files_, &clock_).status(), absl::OkStatus());
 }
 
+// Task 0 may be killed alone and be started again with an edited config.
+TEST_F(TwoServersTest, ATaskEndsWhenTask0ReturnsWithOtherSettings) {
+  Start(1'000'000);
+  ASSERT_TRUE(AwaitVersion(3));
+  clones_.clear();
+  const auto restart_edited = [this](int task) {
+    servers_[task].reset();
+    ServerOptions options = OptionsOf(task, 1'000'000);
+    options.config = MakeTinyConfig(
+        "optimizer { momentum_optimizer { learning_rate { constant_learning_rate { "
+        "learning_rate: 0.25 } } } }");
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_[task] = *std::move(server);
+  };
+  restart_edited(0);
+  const std::optional<absl::Status> end = servers_[1]->WaitForEnd(kPatience);
+  ASSERT_TRUE(end.has_value()) << "two learning rates in one model";
+  EXPECT_EQ(GetErrorDetail(*end).kind(), ps::ErrorDetail::JOB_CHANGED) << *end;
+  EXPECT_THAT(std::string(end->message()), HasSubstr("learning_rate: 0.25 -> 0.1"));
+  servers_[1]->Stop(*end);
+  restart_edited(1);
+  EXPECT_TRUE(AwaitVersion(3)) << "the steps in the memory of both tasks are kept";
+}
+
 TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
   ServerOptions options = OptionsOf(1, 10);
   options.peer_secret_file = folder_.path() + "/secret";
