@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/variable_entries.h"
 #include "common/wire/error_detail.h"
@@ -240,7 +242,7 @@ absl::Status Server::CheckRestore(PsClient* coordinator) const {
     told = absl::UnavailableError("the process of task 0 that has ordered this has ended");
   }
   const absl::Status same = told.ok() ? CheckJob(*told, core_->job()) : told.status();
-  if (same.ok()) return same;
+  if (same.ok()) return CheckTrainDir(absl::BytesToHexString(told->run_id()));
   if (told.ok()) {
     ps::ErrorDetail detail;
     detail.set_kind(ps::ErrorDetail::JOB_CHANGED);  // a new process may have the same config
@@ -248,6 +250,19 @@ absl::Status Server::CheckRestore(PsClient* coordinator) const {
   }
   // The coordinator repeats the restore. It would give up the mapped state after other errors.
   return absl::UnavailableError(same.message());
+}
+
+absl::Status Server::CheckTrainDir(const std::string& run_id) const {
+  const absl::StatusOr<uint64_t> epoch = ReadEpoch(*files_, options_.train_dir);
+  if (!epoch.ok()) return absl::UnavailableError(epoch.status().message());
+  const absl::StatusOr<std::optional<std::string>> found = ReadRunId(*files_, options_.train_dir);
+  const bool is_of_other_run = found.ok() && found->has_value() && **found != run_id;
+  if (*epoch > 0 && !is_of_other_run) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("train_dir ", options_.train_dir, " of ps task ", options_.task_index,
+                   is_of_other_run ? " belongs to another run" : " has no EPOCH",
+                   ", but task 0 has begun this run: give all ps tasks one train_dir, on a file "
+                   "system that they share"));
 }
 
 absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {

@@ -3,6 +3,7 @@
 #include "ps_server/runtime/server.h"
 
 #include <atomic>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -449,6 +450,33 @@ TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_THAT(servers_[0]->Status().waiting_for(), HasSubstr("shard 1 of 2 ("));
+}
+
+// For example on the local disks of two machines: each task would write its part of a checkpoint
+// in a folder that the other one does not see.
+TEST_F(TwoServersTest, TasksWithDifferentTrainDirsDoNotTrain) {
+  const std::string secret = folder_.path() + "/secret";
+  ASSERT_TRUE(WriteFileAtomically(files_, secret, "the secret of all tasks").ok());
+  for (const int task : {0, 1}) {
+    ServerOptions options = OptionsOf(task, 10);
+    options.peer_secret_file = secret;
+    absl::StrAppend(&options.train_dir, task);
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_.push_back(*std::move(server));
+  }
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (servers_[0]->Status().waiting_for().empty() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_THAT(servers_[0]->Status().waiting_for(),
+              HasSubstr(absl::StrCat("train_dir ", folder_.path(), "/train1 of ps task 1")));
+  std::filesystem::create_directory_symlink(folder_.path() + "/train0", folder_.path() + "/train1");
+  const auto serves = [this] {
+    return Health(servers_[0]->addresses()[0], "ps.ParameterServer") == 1;
+  };
+  while (!serves() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_TRUE(serves()) << "the shared folder was mounted late";
 }
 
 TEST_F(TwoServersTest, ABadSecretIsNotReplaced) {
