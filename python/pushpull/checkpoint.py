@@ -9,6 +9,7 @@ import pathlib
 import re
 import struct
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, Optional, Union
 
@@ -42,6 +43,8 @@ class Checkpoint:
         if self.manifest["format_version"] != 1:
             raise CheckpointError(f"{path} has the format version {self.manifest['format_version']}, expected 1")
         self.step = int(self.manifest["step"])
+        # The checkpoint with the higher version is the newer one: the epoch comes before the step.
+        self.version = (int(self.manifest["epoch"]), self.step)
         self.training_done = bool(self.manifest["training_done"])
 
     def load(self, ema: bool = False) -> dict[str, FloatArray]:
@@ -95,17 +98,66 @@ def steps(train_dir: PathLike) -> list[int]:
     return sorted(int(match[1]) for match in map(_FOLDER.fullmatch, names) if match)
 
 
-def open_checkpoint(train_dir: PathLike, step: Optional[int] = None) -> Checkpoint:
-    """Opens the checkpoint of a step, or the newest one. `train_dir` may be a checkpoint's own folder."""
-    folder = pathlib.Path(train_dir)
-    if step is None and _FOLDER.fullmatch(folder.name):
-        return Checkpoint(folder)
-    if step is None:
-        found = steps(folder)
+def _stamp(folder: pathlib.Path) -> tuple[int, int]:
+    """Returns what changes when a checkpoint is replaced. Raises OSError if it is not there."""
+    status = folder.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+class _Reader:
+    """Finds the newest checkpoint of a train_dir again and again, and reads no manifest twice."""
+
+    def __init__(self, train_dir: PathLike) -> None:
+        self._train_dir = pathlib.Path(train_dir)
+        self._known: dict[pathlib.Path, tuple[tuple[int, int], Checkpoint]] = {}
+
+    def newest(self) -> Optional[Checkpoint]:
+        """Returns the newest checkpoint, or None if there is none. Warns of damaged ones of later steps.
+
+        Raises CheckpointError if all are damaged.
+        """
+        found: list[Checkpoint] = []
+        problems: list[tuple[int, CheckpointError]] = []
+        known = {}
+        for step in steps(self._train_dir):
+            folder = self._train_dir / f"ckpt-{step:08d}"
+            try:
+                stamp = _stamp(folder)
+                old = self._known.get(folder)
+                checkpoint = old[1] if old is not None and old[0] == stamp else Checkpoint(folder)
+            except OSError:
+                continue  # it was deleted since it was listed
+            except CheckpointError as error:
+                if folder.is_dir():
+                    problems.append((step, error))
+                continue
+            known[folder] = (stamp, checkpoint)
+            found.append(checkpoint)
+        self._known = known
         if not found:
-            raise CheckpointError(f"there is no checkpoint in {folder}")
-        step = found[-1]
-    return Checkpoint(folder / f"ckpt-{step:08d}")
+            if problems:
+                raise problems[-1][1]
+            return None
+        newest = max(found, key=lambda checkpoint: checkpoint.version)
+        for step, error in problems:
+            if step > newest.step:
+                warnings.warn(f"{error}; {newest.folder} is used")
+        return newest
+
+
+def open_checkpoint(train_dir: PathLike, step: Optional[int] = None) -> Checkpoint:
+    """Opens the checkpoint of a step, or the newest one. `train_dir` may be a checkpoint's own folder.
+
+    The newest one is of the highest epoch and, within it, of the highest step. If the server had to go back to an older
+    checkpoint, a damaged one of a later step may be left: a warning names it.
+    """
+    folder = pathlib.Path(train_dir)
+    if step is not None:
+        return Checkpoint(folder / f"ckpt-{step:08d}")
+    found = Checkpoint(folder) if _FOLDER.fullmatch(folder.name) else _Reader(folder).newest()
+    if found is None:
+        raise CheckpointError(f"there is no checkpoint in {folder}")
+    return found
 
 
 def training_is_done(train_dir: PathLike, step: int) -> bool:
@@ -113,8 +165,8 @@ def training_is_done(train_dir: PathLike, step: int) -> bool:
 
     Raises CheckpointError if the checkpoint is damaged.
     """
-    found = steps(train_dir) if os.path.isdir(train_dir) else []
-    return bool(found) and found[-1] >= step and open_checkpoint(train_dir, found[-1]).training_done
+    newest = _Reader(train_dir).newest() if os.path.exists(train_dir) else None
+    return newest is not None and newest.step >= step and newest.training_done
 
 
 def load(train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> dict[str, FloatArray]:
@@ -137,21 +189,17 @@ def watch(train_dir: PathLike, poll_seconds: float = 2.0, wait_seconds: Optional
     A finished run that is continued with a higher limit still has a checkpoint that says that training is done. Begin
     to watch such a run when it has written its first new checkpoint.
     """
-    last, seen_at = -1, time.monotonic()
+    reader, seen_at = _Reader(train_dir), time.monotonic()
+    seen: set[tuple[str, tuple[int, int]]] = set()
     while True:
-        found = steps(train_dir) if os.path.isdir(train_dir) else []
-        if found and found[-1] > last:
-            try:
-                newest = open_checkpoint(train_dir, found[-1])
-            except CheckpointError:
-                if found[-1] in steps(train_dir):
-                    raise
-                continue  # it was deleted in between, so there is a newer one
-            last = newest.step
+        newest = reader.newest() if os.path.exists(train_dir) else None
+        if newest is not None and (newest.manifest["run_id"], newest.version) not in seen:
+            seen.add((newest.manifest["run_id"], newest.version))
             yield newest
-            if newest.training_done:
-                return
             seen_at = time.monotonic()
         elif wait_seconds is not None and time.monotonic() - seen_at > wait_seconds:
+            return
+        # The server may publish a checkpoint again, to say that training is done.
+        if newest is not None and newest.training_done:
             return
         time.sleep(poll_seconds)

@@ -7,7 +7,7 @@ import threading
 
 import numpy
 
-from support import TESTS, EndToEndTest, main
+from support import PATIENCE_S, TESTS, EndToEndTest, main
 
 from harness import read_safetensors
 import pushpull
@@ -38,8 +38,8 @@ def write_checkpoint(folder, step, parts, variables, **changes):
         name = f"shard-{shard:05d}-of-{len(parts):05d}.safetensors"
         (folder / name).write_bytes(content)
         files.append({"name": name, "sha256": hashlib.sha256(content).hexdigest()})
-    manifest = {"format_version": 1, "step": step, "training_done": False, "has_ema": False, "files": files,
-                "variables": variables, **changes}
+    manifest = {"format_version": 1, "run_id": "a" * 32, "epoch": 1, "step": step, "training_done": False,
+                "has_ema": False, "files": files, "variables": variables, **changes}
     rest = json.dumps(manifest)[1:].encode()
     (folder / "MANIFEST.json").write_bytes(
         b'{"manifest_sha256":"' + hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest)
@@ -120,6 +120,36 @@ class Checkpoints(EndToEndTest):
         timer.join()
         self.assertEqual(seen, [(5, 5.0), (20, 20.0), (30, 30.0)])
         self.assertEqual(list(pushpull.watch(self.folder / "other", poll_seconds=0.01, wait_seconds=0.05)), [])
+        (self.folder / "file").touch()
+        with self.assertRaisesRegex(pushpull.CheckpointError, "file cannot be read: Not a directory"):
+            next(pushpull.watch(self.folder / "file"))
+
+    def write_one(self, step, value, **changes):
+        variables = [{"name": "a", "shape": [1], "moving_statistic": False}]
+        shutil.rmtree(self.folder / f"ckpt-{step:08d}", ignore_errors=True)
+        write_checkpoint(self.folder, step, [{"a": (None, numpy.full(1, value))}], variables, **changes)
+
+    def test_a_later_epoch_is_newer_than_a_later_step(self):
+        self.write_one(300, 1.0)
+        self.write_one(200, 2.0, epoch=2)
+        self.assertEqual(pushpull.load(self.folder)["a"][0], 2.0)
+        (self.folder / "ckpt-00000300" / "MANIFEST.json").write_text("{}")
+        with self.assertWarnsRegex(UserWarning, "ckpt-00000300/MANIFEST.json is damaged.*ckpt-00000200 is used"):
+            self.assertEqual(pushpull.load(self.folder)["a"][0], 2.0)
+
+    def test_watch_notices_that_steps_are_trained_again(self):
+        self.write_one(300, 1.0)
+        seen = []
+        for checkpoint in pushpull.watch(self.folder, poll_seconds=0.02, wait_seconds=PATIENCE_S):
+            seen.append((checkpoint.step, float(checkpoint.load()["a"][0])))
+            if len(seen) == 1:
+                (self.folder / "ckpt-00000300").rename(self.folder / "ckpt-00000300.given-up")
+                self.write_one(200, 2.0, epoch=2)
+            elif len(seen) == 2:
+                self.write_one(300, 3.0, epoch=2)
+            else:
+                self.write_one(300, 3.0, epoch=2, training_done=True)  # the same checkpoint
+        self.assertEqual(seen, [(300, 1.0), (200, 2.0), (300, 3.0)])
 
 
 if __name__ == "__main__":
