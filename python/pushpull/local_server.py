@@ -111,7 +111,9 @@ class LocalServer:
 
     def _await_start(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while "listening on " not in self.log():
+        # An earlier line of the log says where the server will listen. With an external model, whose variables a clone
+        # declares, it listens while it waits for that clone.
+        while not any(words in self.log() for words in ("] listening on ", "] waiting at ")):
             ended = self.wait(0.0) is not None
             # In this order, because a program that fails between the two must not pass for a run that has ended.
             self.check()

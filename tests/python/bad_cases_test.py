@@ -378,6 +378,15 @@ class BadCases(PythonJobTest):
             pushpull.LocalServer(bad)
         self.assertEqual(raised.exception.exit_code, 65)
 
+    def test_a_start_that_fails_late_is_noticed(self):
+        server = self.folder / "ps_server"
+        server.write_text("#!/bin/sh\necho 'I ps_server_main.cc:1] all 1 ps tasks (default), listening on x' >&2\n"
+                          "sleep 0.3\necho 'ps_server: EPOCH is damaged' >&2\nexit 65\n")
+        server.chmod(0o700)
+        with mock.patch.dict(os.environ, PUSHPULL_BIN_DIR=str(self.folder)):
+            with self.assertRaisesRegex(pushpull.ServerFailedError, r"exit code 65:\n(.|\n)*EPOCH is damaged"):
+                pushpull.LocalServer(config_text())
+
     def test_process_that_ignores_the_ends_of_its_children(self):
         self.addCleanup(signal.signal, signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         with self.assertRaisesRegex(ValueError, "ignores SIGCHLD"):
