@@ -6,6 +6,7 @@ import pathlib
 import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
@@ -16,6 +17,14 @@ from pushpull.local_server import LocalServer
 EXIT_USAGE = 64
 _DEFAULT_PS = "127.0.0.1:2222"
 _SERVER_END_S = 60.0  # how long the server may take to publish the last checkpoint
+
+
+class _Stopped(BaseException):
+    """A signal has asked this process to end while it starts the server."""
+
+
+def _stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+    raise _Stopped
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,6 +128,8 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
         return _supervisor.Supervisor(options).run()
     if flags.num_workers > 1:
         parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)  # until the supervisor handles them
     try:
         with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
             options.ps, options.server = server.address, server
@@ -127,6 +138,8 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
             if code == 0:
                 _await_end(server, *supervisor.progress())
             return code
+    except _Stopped:
+        return _supervisor.EXIT_STOPPED
     except Error as error:
         say(str(error))
         return error.exit_code

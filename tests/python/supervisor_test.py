@@ -198,6 +198,26 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
+    def test_a_signal_while_the_server_starts_leaves_nothing(self):
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        programs = self.folder / "bin"
+        programs.mkdir()
+        (programs / "ps_server").write_text("#!/bin/sh\nexec sleep 100\n")  # it never listens
+        (programs / "ps_server").chmod(0o700)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            worker = self.start_python(f"{number}.log", "-m", "pushpull", "worker",
+                                       f"--pipeline_config_path={__file__}", f"--train_dir={self.folder / 'run'}",
+                                       __file__, PUSHPULL_BIN_DIR=str(programs), TMPDIR=str(temporary))
+            deadline = time.monotonic() + 60
+            while not list(temporary.glob("*/ps_server.log")):
+                self.assertLess(time.monotonic(), deadline, worker.text())
+                time.sleep(0.02)
+            worker.kill(number)
+            self.assertEqual(worker.wait(60), 143, worker.text())
+            self.assertNotIn("Traceback", worker.text())
+            self.assertEqual(list(temporary.iterdir()), [])
+
     def test_no_clone_outlives_its_supervisor(self):
         _, worker = self.start_job()
         clones = self.await_clones(worker, 2)
