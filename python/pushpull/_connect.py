@@ -31,6 +31,15 @@ def _new_identity(addresses: str, clone: int) -> tuple[int, int]:
     return session, number + 1
 
 
+def _joined(address: Union[str, Sequence[str]]) -> str:
+    """Returns the addresses as the library takes them. Raises TypeError if they are no texts."""
+    if isinstance(address, str):
+        return address
+    if isinstance(address, Sequence) and all(isinstance(one, str) for one in address):
+        return ",".join(address)
+    raise TypeError(f'address={address!r}: expected a text such as "host:2222", or a list with one for each ps task')
+
+
 def _precision(given: Optional[str], name: str) -> bytes:
     """Returns the precision that was given, or that of the environment. Raises ValueError if it is not known."""
     value = given if given is not None else os.environ.get(f"PUSHPULL_{name.upper()}", "")
@@ -67,7 +76,7 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
     environment = os.environ
     if address is None:
         address = environment.get("PUSHPULL_PS", DEFAULT_ADDRESS)
-    addresses = address if isinstance(address, str) else ",".join(address)
+    addresses = _joined(address)
     if clone is None:
         clone = int(environment.get("PUSHPULL_CLONE", "0"))
     if num_clones is None:

@@ -221,6 +221,12 @@ class BadCases(PythonJobTest):
             with self.assertRaisesRegex(ValueError, f"{name}={value}, expected one of {known}$"):
                 pushpull.connect(**{name: value})
 
+    def test_addresses_that_are_no_text(self):
+        for address, message in ((2222, 'address=2222: expected a text such as "host:2222"'),
+                                 (b"a:1", "address=b'a:1'"), (["a:1", 2], r"address=\['a:1', 2\]")):
+            with self.assertRaisesRegex(TypeError, message):
+                pushpull.connect(address, peer_deadline_s=1)
+
     def test_forked_process(self):
         trainer = self.trainer(self.serve())
         batch = next(trainer.batches(40))
