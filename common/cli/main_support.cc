@@ -1,5 +1,7 @@
 #include "common/cli/main_support.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -104,6 +106,17 @@ std::string VersionText(const MainOptions& options) {
                       ")\n");
 }
 
+// Opens /dev/null in the place of each standard stream that is closed. A pipe or a file that is
+// opened later would get its number, and with it the log or the results. What is written to stdout
+// still fails, so that lost results are an error.
+void OpenClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is that of the stream.
+    if (::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
 void SetUpLogging(const char* argv0) {
   const std::string level = absl::GetFlag(FLAGS_log_level);
   if (level != "info" && level != "warning" && level != "error") {
@@ -149,6 +162,7 @@ std::vector<std::string> UnknownFlags(const std::vector<std::string>& arguments)
 }
 
 MainArguments InitMain(int argc, char** argv, const MainOptions& options) {
+  OpenClosedStreams();
   RequireCpuFeatures();
   program_name = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   const std::vector<std::string> given(argv + 1, argv + argc);

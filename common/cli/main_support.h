@@ -26,9 +26,10 @@ struct MainArguments {
 };
 
 // Parses the Abseil flags and sets up glog to log to stderr at --log_level. Lets the process open
-// as many files as the hard limit allows, and ignores the signal that would kill it when a file
-// exceeds the limit of file sizes. Ends the process for --help and --version (exit code 0)
-// and for bad flags (exit code 64, with a suggestion for an unknown flag).
+// as many files as the hard limit allows, ignores the signal that would kill it when a file exceeds
+// the limit of file sizes, and opens /dev/null in the place of standard streams that are closed.
+// Ends the process for --help and --version (exit code 0) and for bad flags (exit code 64, with a
+// suggestion for an unknown flag).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
 
 // Returns the version of the build, for example "0.1.0+1a2b3c4".

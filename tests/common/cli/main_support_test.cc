@@ -1,6 +1,8 @@
 #include "common/cli/main_support.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -87,6 +89,23 @@ void WriteMoreThanTheLimit() {
 TEST(MainSupportDeathTest, AFileLargerThanTheLimitOfFileSizesIsAnErrorAndNoSignal) {
   EXPECT_EXIT(WriteMoreThanTheLimit(), ExitedWithCode(65),
               "program: write .*large.*: File too large; raise .*ulimit -f");
+}
+
+// Closes the standard streams and runs InitMain. Exits with 0 if a new file gets another number,
+// the log can be written, and results cannot.
+void StartWithoutStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(stream);
+  std::string program = "some/program";
+  char* argv[] = {program.data(), nullptr};
+  InitMain(1, argv, {.usage = "tests things"});
+  const int file = ::open("/dev/null", O_RDONLY);
+  const bool log = ::write(STDERR_FILENO, "x", 1) == 1;
+  const bool results = ::write(STDOUT_FILENO, "x", 1) == 1;
+  std::exit(file > STDERR_FILENO && log && !results ? 0 : 1);
+}
+
+TEST(MainSupportDeathTest, NoFileTakesThePlaceOfAClosedStream) {
+  EXPECT_EXIT(StartWithoutStreams(), ExitedWithCode(0), "");
 }
 
 TEST(MainSupportTest, FindsAllUnknownFlags) {
