@@ -47,24 +47,41 @@ absl::Status CannotRecover(const absl::Status& status, const std::string& direct
                    status.message()));
 }
 
-// Returns the steps sorted by (epoch, step), newest first. Checkpoints whose manifest does not
-// verify come last.
-absl::StatusOr<std::vector<uint64_t>> ByAge(FileSystem& files, const std::string& directory,
-                                            const std::vector<uint64_t>& steps,
-                                            const RecoveryRequest& request) {
+struct Candidates {
+  std::vector<uint64_t> steps;  // sorted by (epoch, step), newest first
+  // The steps whose manifest does not verify, so that their epoch is not known, and why; the
+  // highest step first.
+  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+};
+
+absl::StatusOr<Candidates> FindCandidates(FileSystem& files, const std::string& directory,
+                                          const RecoveryRequest& request) {
+  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
+                      ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
+  Candidates candidates;
   std::vector<std::pair<uint64_t, uint64_t>> keys;
-  for (const uint64_t step : steps) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const absl::StatusOr<CheckpointManifest> manifest =
-        ReadWithRetries(request, [&] { return ReadManifest(files, directory, step); });
-    if (IsReadFailure(manifest.status())) {
-      return CannotRecover(manifest.status(), directory, step);
+        ReadWithRetries(request, [&] { return ReadManifest(files, directory, *step); });
+    if (manifest.ok()) {
+      keys.emplace_back(manifest->epoch, *step);
+    } else if (IsReadFailure(manifest.status())) {
+      return CannotRecover(manifest.status(), directory, *step);
+    } else if (!absl::IsNotFound(manifest.status())) {  // not deleted since ListCheckpoints
+      candidates.damaged.emplace_back(*step, manifest.status());
     }
-    keys.emplace_back(manifest.ok() ? manifest->epoch + 1 : 0, step);
   }
   std::sort(keys.rbegin(), keys.rend());
-  std::vector<uint64_t> result;
-  for (const auto& [epoch, step] : keys) result.push_back(step);
-  return result;
+  for (const auto& [epoch, step] : keys) candidates.steps.push_back(step);
+  return candidates;
+}
+
+std::string LineOf(uint64_t step, const absl::Status& status) {
+  return absl::StrCat(CheckpointName(step), ": ", status.message());
+}
+
+void LogRefusal(uint64_t step, const absl::Status& status) {
+  LOG(WARNING) << "checkpoint " << CheckpointName(step) << " is not used: " << status.message();
 }
 
 }  // namespace
@@ -85,25 +102,21 @@ absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
 absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
                                                       const std::string& directory,
                                                       const RecoveryRequest& request) {
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
-                      ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> by_age, ByAge(files, directory, steps, request));
-  absl::Status problem = absl::OkStatus();
-  for (const uint64_t step : by_age) {
+  PP_ASSIGN_OR_RETURN(const Candidates candidates, FindCandidates(files, directory, request));
+  for (const uint64_t step : candidates.steps) {
     absl::StatusOr<CheckpointManifest> manifest =
         ReadWithRetries(request, [&] { return ReadManifest(files, directory, step); });
     if (manifest.ok()) return manifest;
     if (IsReadFailure(manifest.status())) return CannotRecover(manifest.status(), directory, step);
-    if (absl::IsNotFound(manifest.status())) continue;  // deleted since ListCheckpoints
-    if (problem.ok()) problem = manifest.status();
+    // It has been deleted since.
   }
-  if (problem.ok()) {
+  if (candidates.damaged.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
   }
   return absl::DataLossError(absl::StrCat("none of the checkpoints in ", directory,
                                           " has a manifest that verifies; move them away to start "
                                           "anew, or repair them: ",
-                                          problem.message()));
+                                          candidates.damaged[0].second.message()));
 }
 
 absl::Status CheckRun(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
@@ -125,16 +138,15 @@ absl::Status CheckRun(FileSystem& files, const std::string& directory, const Che
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
                                                                  const std::string& directory,
                                                                  const RecoveryRequest& request) {
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
-                      ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
-  PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> by_age, ByAge(files, directory, steps, request));
+  PP_ASSIGN_OR_RETURN(const Candidates candidates, FindCandidates(files, directory, request));
+  for (const auto& [step, problem] : candidates.damaged) LogRefusal(step, problem);
   std::vector<std::string> reasons;
   bool mismatch = false;
-  for (const uint64_t step : by_age) {
+  for (const uint64_t step : candidates.steps) {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
         ReadWithRetries(request, [&] { return Checkpoint::Open(files, directory, step); });
     absl::Status status = checkpoint.status();
-    if (absl::IsNotFound(status)) continue;  // deleted since ListCheckpoints
+    if (absl::IsNotFound(status)) continue;  // deleted since FindCandidates
     if (IsReadFailure(status)) return CannotRecover(status, directory, step);
     if (status.ok() && !request.run_id.empty()) {
       status = CheckRun(files, directory, **checkpoint, request.run_id);
@@ -143,14 +155,18 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
       status = CheckLayout((*checkpoint)->manifest(), *request.layout);
     }
     if (status.ok()) {
+      for (const auto& [damaged, problem] : candidates.damaged) {
+        if (damaged > step) reasons.push_back(LineOf(damaged, problem));
+      }
       LOG_IF(WARNING, !reasons.empty()) << "going back to " << (*checkpoint)->path()
                                         << "; skipped:\n  " << absl::StrJoin(reasons, "\n  ");
       return checkpoint;
     }
     mismatch = mismatch || absl::IsFailedPrecondition(status);
-    LOG(WARNING) << "checkpoint " << CheckpointName(step) << " is not used: " << status.message();
-    reasons.push_back(absl::StrCat(CheckpointName(step), ": ", status.message()));
+    LogRefusal(step, status);
+    reasons.push_back(LineOf(step, status));
   }
+  for (const auto& [step, problem] : candidates.damaged) reasons.push_back(LineOf(step, problem));
   if (reasons.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
   }

@@ -15,6 +15,7 @@
 #include "tests/common/checkpoint/checkpoint_testing.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/test_folder.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -251,6 +252,22 @@ TEST_F(RecoveryTest, FindsTheNewestThatVerifies) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_EQ((*checkpoint)->manifest().step, 100);
   ExpectHolds(**checkpoint, layout_, 100, 1);
+}
+
+TEST_F(RecoveryTest, WarnsOfDamagedManifests) {
+  Damage(100, "MANIFEST.json");
+  {
+    const WarningSink sink;
+    EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 200);
+    EXPECT_EQ(sink.Count("checkpoint ckpt-00000100 is not used"), 1);
+    EXPECT_EQ(sink.Count("going back"), 0);
+  }
+  Save(3, 300);
+  Damage(300, "MANIFEST.json");
+  const WarningSink sink;
+  EXPECT_EQ((*OpenNewestCheckpoint(files_, "/d", {}))->manifest().step, 200);
+  EXPECT_EQ(sink.Count("checkpoint ckpt-00000300 is not used"), 1);
+  EXPECT_EQ(sink.Count("going back to /d/ckpt-00000200"), 1);
 }
 
 TEST_F(RecoveryTest, ALaterEpochIsNewerThanAHigherStep) {
