@@ -103,6 +103,7 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
 
   std::string config_path = absl::GetFlag(FLAGS_pipeline_config_path);
   if (config_path.empty()) {
+    PP_RETURN_IF_ERROR(WaitForFolder(context, options.checkpoint_dir, options.wait));
     config_path = JoinPath(options.checkpoint_dir, kTrainDirConfigName);
     PP_RETURN_IF_ERROR(WaitForPath(context, config_path, options.wait));
   }

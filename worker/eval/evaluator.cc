@@ -13,6 +13,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/checkpoint/checkpoint_writer.h"
@@ -49,14 +50,15 @@ absl::Status NothingAppeared(absl::string_view problem, absl::Duration wait) {
                                      : absl::NotFoundError(message);
 }
 
-}  // namespace
-
-absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
-                         absl::Duration wait) {
+// Calls `look` every second while it returns NOT_FOUND, for at most about `wait`, and shows the
+// wait for `path`.
+template <typename Look>
+absl::Status WaitUntilFound(const EvaluatorContext& context, const std::string& path,
+                            absl::Duration wait, const Look& look) {
   const absl::Duration deadline = context.clock->Now() + wait;
   while (true) {
-    const absl::StatusOr<FileInfo> info = context.files->GetInfo(path);
-    if (!absl::IsNotFound(info.status())) return info.status();
+    const absl::Status found = look();
+    if (!absl::IsNotFound(found)) return found;
     if (context.stop->load()) return Stopped();
     if (context.clock->Now() >= deadline) {
       return NothingAppeared(absl::StrCat(path, " does not exist"), wait);
@@ -64,6 +66,35 @@ absl::Status WaitForPath(const EvaluatorContext& context, const std::string& pat
     context.progress->Wait(absl::StrCat(path, " (does not exist yet)"));
     context.clock->Sleep(absl::Seconds(1));
   }
+}
+
+// FAILED_PRECONDITION: the path, or a folder on it, is a file, so that waiting cannot help.
+absl::Status CheckHasNoFile(FileSystem& files, const std::string& path) {
+  for (std::string part = path;;) {
+    if (files.OpenForRead(part).ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(part, " is a file, expected a folder: the train_dir of ps_server"));
+    }
+    const std::string parent = FolderOf(part);
+    if (parent == part) return absl::OkStatus();
+    part = parent;
+  }
+}
+
+}  // namespace
+
+absl::Status WaitForFolder(const EvaluatorContext& context, const std::string& path,
+                           absl::Duration wait) {
+  return WaitUntilFound(context, path, wait, [&]() -> absl::Status {
+    const absl::Status listed = context.files->List(path).status();
+    if (absl::IsNotFound(listed)) PP_RETURN_IF_ERROR(CheckHasNoFile(*context.files, path));
+    return listed;
+  });
+}
+
+absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
+                         absl::Duration wait) {
+  return WaitUntilFound(context, path, wait, [&] { return context.files->GetInfo(path).status(); });
 }
 
 Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluation* evaluation)
@@ -90,7 +121,7 @@ void Evaluator::LogSummary() const {
 
 absl::Status Evaluator::Follow() {
   const absl::Duration deadline = context_.clock->Now() + options_.wait;
-  PP_RETURN_IF_ERROR(WaitForPath(context_, options_.checkpoint_dir, options_.wait));
+  PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
   absl::Duration next_start = -absl::InfiniteDuration();
   std::string last = "none yet";
   while (!context_.stop->load()) {
@@ -98,7 +129,7 @@ absl::Status Evaluator::Follow() {
     const absl::Status polled = watcher_.Poll();
     if (absl::IsNotFound(polled) && evaluated_ == 0) {
       // A server whose start has failed removes the folder that it has created.
-      PP_RETURN_IF_ERROR(WaitForPath(context_, options_.checkpoint_dir, options_.wait));
+      PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
       continue;
     }
     PP_RETURN_IF_ERROR(polled);
@@ -232,7 +263,11 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
     events_ = *std::move(events);
     return absl::OkStatus();
   }
-  if (options_.records_best) return events.status();
+  if (options_.records_best) {
+    return Annotated(events.status(),
+                     absl::StrCat(events.status().message(),
+                                  "; --eval_dir names another folder for the evaluator's files"));
+  }
   LOG(WARNING) << "no event file is written: " << events.status().message();
   return absl::OkStatus();
 }

@@ -52,11 +52,16 @@ struct EvaluatorContext {
   const std::atomic<bool>* stop = nullptr;  // set from another thread
 };
 
-// Polls every second until `path` exists and shows the wait on the progress line. Blocks for at
-// most about `wait`. DEADLINE_EXCEEDED: `path` did not appear in time; NOT_FOUND with a wait of 0.
-// CANCELLED: *context.stop became true. Other errors of the file system.
+// Polls every second until there is something at `path`, and shows the wait on the progress line.
+// Blocks for at most about `wait`. DEADLINE_EXCEEDED: `path` did not appear in time; NOT_FOUND with
+// a wait of 0. CANCELLED: *context.stop became true. Other errors of the file system.
 absl::Status WaitForPath(const EvaluatorContext& context, const std::string& path,
                          absl::Duration wait);
+
+// The same for a folder, or a link to one. FAILED_PRECONDITION, without a wait: `path`, or a folder
+// on it, is a file.
+absl::Status WaitForFolder(const EvaluatorContext& context, const std::string& path,
+                           absl::Duration wait);
 
 // Not thread-safe.
 class Evaluator {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -128,7 +129,9 @@ TEST_F(EvaluatorMainTest, MeasuresDetectionsOfAFile) {
 
 TEST_F(EvaluatorMainTest, ExitsWith66OnMissingInput) {
   EXPECT_EQ(RunProgram(absl::StrCat("--checkpoint_dir=", folder_, "/none --wait_secs=0")), 66);
-  EXPECT_THAT(stderr_, HasSubstr("/none/pipeline.config"));
+  EXPECT_THAT(stderr_, HasSubstr("/none does not exist"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--wait_secs=0"), 66);
+  EXPECT_THAT(stderr_, HasSubstr("/train/pipeline.config does not exist"));
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--pipeline_config_path=/none.config"), 66);
   EXPECT_THAT(stderr_, HasSubstr("/none.config"));
   EXPECT_EQ(RunProgram(absl::StrCat("--checkpoint_dir=", folder_, "/none ", ConfigFlag(),
@@ -136,6 +139,25 @@ TEST_F(EvaluatorMainTest, ExitsWith66OnMissingInput) {
             66);
   EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag() + "--run_once --wait_secs=0"), 66);
   EXPECT_THAT(stderr_, HasSubstr("there is no checkpoint in"));
+}
+
+// The default of --wait_secs is longer than the timeout of a test.
+TEST_F(EvaluatorMainTest, DoesNotWaitForAFileToBecomeAFolder) {
+  Write("file", "");
+  for (const char* path : {"/file", "/file/run"}) {
+    for (const std::string& config : {std::string(), ConfigFlag()}) {
+      const std::string flag = absl::StrCat("--checkpoint_dir=", folder_, path, " ");
+      EXPECT_EQ(RunProgram(flag + config), 65) << path;
+      EXPECT_THAT(stderr_, HasSubstr("/file is a file, expected a folder"));
+    }
+  }
+}
+
+TEST_F(EvaluatorMainTest, WaitsForTheTargetOfALink) {
+  std::filesystem::create_symlink(folder_ + "/away", folder_ + "/link");
+  const std::string flag = absl::StrCat("--checkpoint_dir=", folder_, "/link --wait_secs=0 ");
+  EXPECT_EQ(RunProgram(flag + ConfigFlag()), 66);
+  EXPECT_THAT(stderr_, HasSubstr("/link does not exist"));
 }
 
 TEST_F(EvaluatorMainTest, ExitsWith65OnABadConfig) {
@@ -169,6 +191,15 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   const nlohmann::json result = nlohmann::json::parse(stdout_);
   EXPECT_EQ(result["step"], 200);
   EXPECT_EQ(result["examples"], 24);
+}
+
+TEST_F(EvaluatorMainTest, NamesTheFlagOfAFolderThatCannotBeUsed) {
+  Write("train/eval", "");
+  ASSERT_EQ(PublishTiny(files_, folder_ + "/train", BuildVariableLayout(TinyConfig()),
+                        {1, 100, 1, 0, true}),
+            absl::OkStatus());
+  EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag()), 65);
+  EXPECT_THAT(stderr_, HasSubstr("/train/eval is neither a folder nor a link to one; --eval_dir"));
 }
 
 TEST_F(EvaluatorMainTest, ExitsWith143OnSigterm) {
