@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/passing_error.h"
@@ -16,6 +17,18 @@ namespace {
 // gRPC limits the metadata of a call to 8 KiB by default. The message travels twice, once
 // percent-encoded, which can triple its size.
 constexpr size_t kMaxMessageBytes = 1024;
+
+// Returns what to add to gRPC's message: its words for a peer that accepts each connection and then
+// closes it do not say what a user may do.
+absl::string_view HintFor(absl::string_view message) {
+  if (!absl::StrContains(message, "failed to connect to all addresses")) return "";
+  if (!absl::StrContains(message, "reset by peer") &&
+      !absl::StrContains(message, "Socket closed")) {
+    return "";
+  }
+  return "; what listens there closes each connection, and its log may say why: perhaps one side "
+         "uses TLS and the other does not";
+}
 
 }  // namespace
 
@@ -44,9 +57,10 @@ absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view contex
   if (status.ok()) return absl::OkStatus();
   const int number = status.error_code();
   const bool known = number > 0 && number <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  absl::Status result(known ? static_cast<absl::StatusCode>(number) : absl::StatusCode::kUnknown,
-                      context.empty() ? status.error_message()
-                                      : absl::StrCat(context, ": ", status.error_message()));
+  const std::string& message = status.error_message();
+  absl::Status result(
+      known ? static_cast<absl::StatusCode>(number) : absl::StatusCode::kUnknown,
+      absl::StrCat(context, context.empty() ? "" : ": ", message, HintFor(message)));
   ps::RpcStatus rich;
   if (!status.error_details().empty() && rich.ParseFromString(status.error_details())) {
     for (const auto& any : rich.details()) {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
@@ -19,6 +21,19 @@ TEST(StatusMappingTest, KeepsCodesAndMessagesInBothDirections) {
     EXPECT_EQ(back.code(), status.code());
     EXPECT_EQ(back.message(), "Push to a:1: why");
   }
+}
+
+TEST(StatusMappingTest, ExplainsAPeerThatClosesEachConnection) {
+  const auto explained = [](const std::string& reason) {
+    const absl::Status status = FromGrpcStatus(
+        {grpc::StatusCode::UNAVAILABLE,
+         absl::StrCat("failed to connect to all addresses; last error: UNAVAILABLE: ", reason)},
+        "GetJob at a:1");
+    return absl::StrContains(status.message(), "perhaps one side uses TLS");
+  };
+  EXPECT_TRUE(explained("ipv4:1.2.3.4:1: recvmsg:Connection reset by peer"));
+  EXPECT_TRUE(explained("ipv4:1.2.3.4:1: Socket closed"));
+  EXPECT_FALSE(explained("ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused"));
 }
 
 TEST(StatusMappingTest, KeepsTheDetail) {

@@ -204,7 +204,12 @@ TEST_F(TlsConnectionTest, RefusesPlaintextNoCertificateAndOldProtocols) {
       grpc::StatusCode::UNAVAILABLE);
   auto plain = StartGrpcPsServer("127.0.0.1:0", &handler_);
   ASSERT_TRUE(plain.ok());
-  EXPECT_EQ(GetJobAs((*plain)->address(), worker).code(), absl::StatusCode::kUnavailable);
+  for (const absl::Status& refused :
+       {GetJobAs((*plain)->address(), worker),
+        MakeGrpcPsClient(server->address(), {})->GetJob({}, kTimeout).status()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("perhaps one side uses TLS"));
+  }
 
   const auto handshake = [&](const std::string& protocol) {
     int code = 0;
