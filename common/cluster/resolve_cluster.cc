@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,15 +60,23 @@ bool IsHost(absl::string_view host) {
   return !host.empty() && host.find_first_of(has_brackets ? "[]/ \t" : "[]:/ \t") == host.npos;
 }
 
+// Returns what to change in an address that is not host:port, or an empty text.
+std::string AddressHint(absl::string_view address) {
+  if (const size_t scheme = address.find("://"); scheme != address.npos) {
+    return absl::StrCat("; leave out ", address.substr(0, scheme + 3));
+  }
+  const bool may_be_ipv6 = std::count(address.begin(), address.end(), ':') > 1;
+  return may_be_ipv6 ? "; an IPv6 address needs brackets, such as [::1]:2222" : "";
+}
+
 absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
   const size_t colon = address.rfind(':');
   int port = 0;
   if (colon == std::string::npos || !IsHost(address.substr(0, colon)) ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < least || port > 65535) {
-    const bool may_be_ipv6 = std::count(address.begin(), address.end(), ':') > 1;
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected host:port with a port from ", least, " to 65535",
-                     may_be_ipv6 ? "; an IPv6 address needs brackets, such as [::1]:2222" : ""));
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < least || port > 65535 ||
+      !absl::ascii_isdigit(address[colon + 1]) || !absl::ascii_isdigit(address.back())) {
+    return absl::InvalidArgumentError(absl::StrCat("expected host:port with a port from ", least,
+                                                   " to 65535", AddressHint(address)));
   }
   return address.substr(colon + 1);
 }

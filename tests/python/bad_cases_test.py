@@ -227,6 +227,10 @@ class BadCases(PythonJobTest):
             with self.assertRaisesRegex(TypeError, message):
                 pushpull.connect(address, peer_deadline_s=1)
 
+    def test_an_address_that_is_a_url(self):
+        with self.assertRaisesRegex(pushpull.InvalidArgumentError, "expected host:port .*; leave out http://"):
+            pushpull.connect("http://127.0.0.1:2222", peer_deadline_s=1)
+
     def test_forked_process(self):
         trainer = self.trainer(self.serve())
         batch = next(trainer.batches(40))

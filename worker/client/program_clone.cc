@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/status_macros.h"
+#include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
 #include "worker/client/clone_identity.h"
 #include "worker/client/declare_variables.h"
@@ -41,6 +42,7 @@ absl::Status ProgramClone::CheckOptions() const {
   if (options_.ps.empty()) {
     return absl::InvalidArgumentError("`ps` names no address; expected \"host:port\"");
   }
+  PP_RETURN_IF_ERROR(CheckPsAddresses({options_.ps, "`ps`"}));
   const PsSession::Options& session = options_.session;
   if (session.num_replicas == 0) {
     return absl::InvalidArgumentError("num_replicas is 0, expected the number of clones");

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr char kCluster[] =
@@ -140,9 +141,9 @@ TEST(ResolveClusterTest, ListensOnTheAddressThatOthersUse) {
 }
 
 TEST(ResolveClusterTest, RefusesABadListenAddress) {
-  for (const char* address :
-       {"127.0.0.1:99999", "localhost", ":2222", "host:port", "host:-1", "http://127.0.0.1:2222",
-        "::1:2222", "[::1", "[::1:22", "[]:22", "1.2.3.4:80:80", "1.2.3.4 :80"}) {
+  for (const char* address : {"127.0.0.1:99999", "localhost", ":2222", "host:port", "host:-1",
+                              "http://127.0.0.1:2222", "::1:2222", "[::1", "[::1:22", "[]:22",
+                              "1.2.3.4:80:80", "1.2.3.4 :80", "1.2.3.4:80 ", "1.2.3.4: 80"}) {
     EXPECT_THAT(Refused(Role::kPs, {}, {.listen = address}),
                 HasSubstr(absl::StrCat("--listen=", address,
                                        ": expected host:port with a port from "
@@ -150,6 +151,10 @@ TEST(ResolveClusterTest, RefusesABadListenAddress) {
   }
   EXPECT_THAT(Refused(Role::kPs, {}, {.listen = "::1:2222"}),
               HasSubstr("an IPv6 address needs brackets, such as [::1]:2222"));
+  EXPECT_THAT(Refused(Role::kPs, {}, {.listen = "http://127.0.0.1:2222"}),
+              EndsWith("a port from 0 to 65535; leave out http://"));
+  EXPECT_THAT(Refused(Role::kWorker, {}, {.ps = {{"grpc://[::1]:2222"}}}),
+              EndsWith("a port from 1 to 65535; leave out grpc://"));
   for (const char* address : {"127.0.0.1:0", "[::1]:0", "[fe80::1%eth0]:80", "ps_0.example:80"}) {
     EXPECT_EQ(Found(Role::kPs, {}, {.listen = address}).listen.value, address);
   }

@@ -54,6 +54,8 @@ TEST(ClientFailuresTest, RefusesOptions) {
   };
   const std::vector<Case> cases = {
       {"no address", PUSHPULL_INVALID_ARGUMENT, [](auto* o) { o->ps = nullptr; }},
+      {"address \"http://127.0.0.1:2222\" of ps task 0: expected host:port",
+       PUSHPULL_INVALID_ARGUMENT, [](auto* o) { o->ps = "http://127.0.0.1:2222"; }},
       {"num_replicas is 0", PUSHPULL_INVALID_ARGUMENT, [](auto* o) { o->num_replicas = 0; }},
       {"worker_id is 1", PUSHPULL_INVALID_ARGUMENT, [](auto* o) { o->worker_id = 1; }},
       {"peer_deadline_seconds is -1, expected more than 0", PUSHPULL_INVALID_ARGUMENT,
