@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -236,16 +237,24 @@ absl::Status CannotBeRead(const std::string& path, int error) {
   return absl::InvalidArgumentError(message);
 }
 
-// Reads to the end, but at most `max_bytes`, because a device or a pipe may never end. Returns an
-// errno, or 0.
+// How long a pipe may have no writer.
+constexpr int kWriterMilliseconds = 2000;
+
+// Reads to the end, but at most `max_bytes`, because a device or a pipe may never end. `fd` does
+// not block. Returns an errno, or 0.
 int ReadUpTo(int fd, size_t max_bytes, std::string* text) {
   text->resize(max_bytes);
   size_t size = 0;
-  ssize_t count = 1;
-  while (size < max_bytes && count != 0) {
-    count = ::read(fd, text->data() + size, max_bytes - size);
-    if (count < 0 && errno != EINTR) return errno;
+  bool waited = false;
+  while (size < max_bytes) {
+    const ssize_t count = ::read(fd, text->data() + size, max_bytes - size);
     if (count > 0) size += count;
+    // A pipe without a writer seems to have ended, also if the writer is only about to open it.
+    if (count == 0 && (size > 0 || waited)) break;
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return errno;
+    pollfd input{fd, POLLIN, 0};
+    if (count <= 0) ::poll(&input, 1, count == 0 ? kWriterMilliseconds : -1);
+    waited = waited || count == 0;
   }
   text->resize(size);
   return 0;
@@ -278,7 +287,8 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
   if (path.empty()) {
     return absl::InvalidArgumentError("no pipeline config given; pass --pipeline_config_path=FILE");
   }
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK keeps the opening of a pipe without a writer from blocking.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return CannotBeRead(path, errno);
   std::string text;
   const int error = ReadUpTo(fd, kMaxBytes + 1, &text);
@@ -286,7 +296,8 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadPipelineConfig(const std::st
   if (error != 0) return CannotBeRead(path, error);
   if (text.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("pipeline config ", path, " is empty, expected protobuf text"));
+        absl::StrCat("pipeline config ", path,
+                     " is empty, or a pipe that nobody writes to; expected protobuf text"));
   }
   return ParsePipelineConfig(text, path);
 }

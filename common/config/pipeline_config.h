@@ -18,7 +18,8 @@ inline constexpr char kTrainDirConfigName[] = "pipeline.config";
 // Reads and parses the file at `path`. It does not check values; programs call LoadValidConfig and
 // ParseValidConfig (validate_config.h), which do.
 //
-// Blocks on the disk. NOT_FOUND: the file does not exist. PERMISSION_DENIED: this process may not
+// Blocks on the disk, and on a pipe until its writer closes it; a pipe that has no writer for 2 s
+// counts as empty. NOT_FOUND: the file does not exist. PERMISSION_DENIED: this process may not
 // read it. INTERNAL: it cannot be read now, which may pass (common/base/passing_error.h).
 // INVALID_ARGUMENT: it cannot be read for another reason, is empty, is no protobuf text of the
 // schema, is larger than 1 MiB, or nests messages more than 100 deep (the limits bound the parser's

@@ -1,9 +1,12 @@
 #include "common/config/pipeline_config.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
@@ -117,6 +120,25 @@ TEST(PipelineConfigTest, TheSizeIsBounded) {
   EXPECT_THAT(ParseError(std::string((1 << 20) + 1, '\n')), HasSubstr("at most 1048576 bytes"));
   EXPECT_THAT(std::string(LoadPipelineConfig("/dev/zero").status().message()),
               HasSubstr("at most 1048576 bytes"));
+}
+
+TEST(PipelineConfigTest, APipeNeedsAWriter) {
+  const TestFolder folder;
+  const std::string path = folder.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(LoadPipelineConfig(path).status().message()),
+              HasSubstr("/pipe is empty, or a pipe that nobody writes to"));
+  std::thread writer([&path] {  // opens the pipe after the reader, and writes in two pieces
+    ::usleep(100'000);
+    std::ofstream pipe(path);
+    pipe << "train_config { num_steps: " << std::flush;
+    ::usleep(100'000);
+    pipe << "3 }";
+  });
+  const auto config = LoadPipelineConfig(path);
+  writer.join();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train_config().num_steps(), 3);
 }
 
 TEST(PipelineConfigTest, RefusesZeroBytes) {
