@@ -24,6 +24,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/output_folder.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
@@ -292,7 +293,8 @@ absl::Status Run(const std::vector<std::string>& arguments, const ChosenDevice& 
   PP_RETURN_IF_ERROR(CheckDrawings(paths));
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Detector> detector,
                       Detector::Load(files, checkpoint_dir, config, options));
-  PP_RETURN_IF_ERROR(MakeDirectories(files, output_dir));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder,
+                      OutputFolder::Make(&files, output_dir));
   return PrintEach(files, detector->step(), paths,
                    [&](const std::string& path, const Image& image) {
                      return DetectObjects(files, path, image, names, detector.get());

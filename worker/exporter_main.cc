@@ -1,6 +1,7 @@
 // exporter writes the network of a checkpoint to one file, for use in other programs.
 // Tested by tests/e2e/exporter_test.py.
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/output_folder.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
@@ -139,7 +141,8 @@ absl::Status Run() {
       LoadInferenceModel(files, absl::GetFlag(FLAGS_checkpoint_dir), config, options));
   PP_ASSIGN_OR_RETURN(std::string contents,
                       EncodeModel(model, raw_heads ? ModelFormat::kOnnxRawHeads : format));
-  PP_RETURN_IF_ERROR(MakeDirectories(files, FolderOf(output)));
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder,
+                      OutputFolder::Make(&files, FolderOf(output)));
   const size_t size_bytes = contents.size();
   nlohmann::ordered_json result = {{"output", output},
                                    {"format", ModelFormatName(format)},

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/base/output_folder.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -17,23 +18,6 @@ namespace {
 constexpr char kLockFile[] = "LOCK";
 // How often the folder may vanish between its creation and the lock.
 constexpr int kAttempts = 5;
-
-// Returns the path without slashes at its end; empty for the root.
-std::string WithoutSlashes(std::string path) {
-  path.resize(path.find_last_not_of('/') + 1);
-  return path;
-}
-
-// Returns how many of the folders at the end of the path do not exist.
-int CountMissing(FileSystem& files, const std::string& path) {
-  int missing = 0;
-  std::string folder = WithoutSlashes(path);
-  while (!folder.empty() && absl::IsNotFound(files.GetInfo(folder).status())) {
-    ++missing;
-    folder = WithoutSlashes(FolderOf(folder));
-  }
-  return missing;
-}
 
 bool IsLockFile(absl::string_view name) {
   return name == kLockFile || absl::StartsWith(name, absl::StrCat(kLockFile, "."));
@@ -60,7 +44,7 @@ absl::StatusOr<std::unique_ptr<TrainDirLock>> TrainDirLock::Take(FileSystem* fil
 
 absl::Status TrainDirLock::Acquire() {
   // An earlier attempt may have created more of the folders.
-  num_made_ = std::max(num_made_, CountMissing(*files_, path_));
+  num_made_ = std::max(num_made_, CountMissingFolders(*files_, path_));
   PP_RETURN_IF_ERROR(MakeDirectories(*files_, path_));
   file_is_new_ = absl::IsNotFound(files_->GetInfo(file_).status());
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files_->Lock(file_);
@@ -103,12 +87,7 @@ TrainDirLock::~TrainDirLock() {
   // before it is removed gets a lock only once this one is released, sees that the file is gone,
   // and creates it anew (FileSystem::Lock).
   if (lock_ != nullptr && !RemoveUnusedFile()) return;
-  std::string folder = WithoutSlashes(path_);
-  for (int i = 0; i < num_made_; ++i) {
-    const absl::Status removed = files_->RemoveDirectory(folder);
-    if (!removed.ok() && !absl::IsNotFound(removed)) return;
-    folder = WithoutSlashes(FolderOf(folder));
-  }
+  RemoveEmptyFolders(*files_, path_, num_made_);
 }
 
 bool TrainDirLock::RemoveUnusedFile() {

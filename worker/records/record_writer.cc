@@ -12,6 +12,7 @@
 #include "glog/logging.h"
 
 #include "common/base/file_system.h"
+#include "common/base/output_folder.h"
 #include "common/base/passing_error.h"
 #include "common/base/record_io.h"
 #include "common/base/status_macros.h"
@@ -58,7 +59,7 @@ class Shards {
   Shards& operator=(const Shards&) = delete;
 
   absl::Status Create() {
-    PP_RETURN_IF_ERROR(MakeDirectories(*files_, folder_));
+    PP_ASSIGN_OR_RETURN(output_folder_, OutputFolder::Make(files_, folder_));
     PP_RETURN_IF_ERROR(CheckOthers());
     for (Shard& shard : shards_) {
       PP_ASSIGN_OR_RETURN(shard.file,
@@ -113,6 +114,7 @@ class Shards {
 
   FileSystem* const files_;
   std::string folder_;
+  std::unique_ptr<OutputFolder> output_folder_;
   std::string prefix_;  // of the shards' names in the folder
   std::vector<Shard> shards_;
   int64_t num_records_ = 0;

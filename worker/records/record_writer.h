@@ -24,7 +24,9 @@ enum class BadData {
 };
 
 struct RecordWriterOptions {
-  std::string output;  // prefix of the paths OUTPUT-00000-of-00001 ...; the folder must exist
+  // Prefix of the paths OUTPUT-00000-of-00001 and so on. The folder is created if it does not
+  // exist.
+  std::string output;
   int num_shards = 1;  // 1 to kMaxRecordShards (CHECK)
   BadData bad_data = BadData::kRefuse;
   RecordProgress progress;
@@ -56,8 +58,8 @@ struct RecordSummary {
 // Nothing is written and `files` of the summary is empty if no image is good, or if there is a
 // problem and the option is kRefuse. Errors: CANCELLED if progress.stop was set, those of the file
 // system, and the first of an image that cannot be read now but may be later (passing_error.h): it
-// is not a bad image, and must not be left out. After an error no new file is left, unless a rename
-// or the sync of the folder failed.
+// is not a bad image, and must not be left out. After an error no new file or folder is left,
+// unless a rename or the sync of the folder failed.
 absl::StatusOr<RecordSummary> WriteRecords(FileSystem* files, const AnnotatedSet& set,
                                            const RecordWriterOptions& options, ThreadPool* pool);
 

@@ -98,6 +98,17 @@ TEST_F(RecordWriterTest, CreatesTheFolderOfTheOutput) {
   EXPECT_NE(Open("data/of/set-00000-of-00001"), nullptr);
 }
 
+TEST_F(RecordWriterTest, LeavesNoNewFolderBehindIfNothingIsWritten) {
+  options_.output = folder_.path() + "/data/of/set";
+  ThreadPool pool(1);
+  FakeSet set(3);
+  set.bad_images = {1};
+  ASSERT_TRUE(WriteRecords(&files_, set, options_, &pool).ok());
+  set.unread_images = {2};
+  ASSERT_FALSE(WriteRecords(&files_, set, options_, &pool).ok());
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
 TEST_F(RecordWriterTest, ShardsHoldEveryImageInOrder) {
   int64_t last = 0;
   options_.progress.report = [&](int64_t done, int64_t total) {
