@@ -324,8 +324,8 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
 absl::Status Server::Listen() {
   if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
   transport_.limits = options_.limits;
-  transport_.limits.max_connections =
-      FitConnections(options_.limits.max_connections, NumTasksHere());
+  PP_ASSIGN_OR_RETURN(transport_.limits.max_connections,
+                      FitConnections(options_.limits.max_connections, NumTasksHere()));
   for (int i = 0; i < NumTasksHere(); ++i) {
     PP_ASSIGN_OR_RETURN(const std::string address, TaskAddress(options_.listen, i));
     counters_.push_back(

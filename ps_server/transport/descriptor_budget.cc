@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 #include "common/base/descriptor_limit.h"
@@ -14,21 +15,37 @@ namespace {
 
 // One descriptor in gRPC, and its duplicate in the connection table.
 constexpr int64_t kPerConnection = 2;
-// For files, epoll, logs, and connections that are being closed.
+// For files, epoll, logs, and connections that are being closed, where the limit has room for that.
 constexpr int64_t kOthers = 256;
+// A process with one address has about 25 open, and each further one adds a few.
+constexpr int64_t kMinOthers = 40;
+constexpr int64_t kOthersPerListener = 8;
+constexpr int64_t kMinConnections = 2;  // as for --max_connections
 
 }  // namespace
 
-int FitConnections(int wanted, int listeners) {
+absl::StatusOr<int> ConnectionsWithin(int64_t allowed, int wanted, int listeners) {
   const int64_t per_connection = kPerConnection * std::max(1, listeners);
-  const int64_t needed = kOthers + per_connection * wanted;
-  const std::optional<int64_t> allowed = RaiseDescriptorLimit();
-  if (!allowed || *allowed >= needed) return wanted;
-  const int fit = static_cast<int>(std::max<int64_t>(1, (*allowed - kOthers) / per_connection));
-  LOG(WARNING) << "this process may have " << *allowed << " open files, enough for " << fit
+  const int64_t min_others = kMinOthers + kOthersPerListener * std::max(1, listeners);
+  const int64_t others = std::clamp(allowed / 2, min_others, std::max(min_others, kOthers));
+  const int64_t fit = (allowed - others) / per_connection;
+  if (fit >= wanted) return wanted;
+  if (fit < kMinConnections) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this process may have ", allowed, " open files, and it needs at least ",
+                     min_others + per_connection * kMinConnections,
+                     ": raise the limit (ulimit -n, LimitNOFILE=)"));
+  }
+  LOG(WARNING) << "this process may have " << allowed << " open files, enough for " << fit
                << " connections to each address instead of " << wanted
                << ": raise the limit (ulimit -n, LimitNOFILE=) or lower --max_connections";
-  return fit;
+  return static_cast<int>(fit);
+}
+
+absl::StatusOr<int> FitConnections(int wanted, int listeners) {
+  const std::optional<int64_t> allowed = RaiseDescriptorLimit();
+  if (!allowed.has_value()) return wanted;
+  return ConnectionsWithin(*allowed, wanted, listeners);
 }
 
 }  // namespace pushpull

@@ -3,12 +3,20 @@
 #ifndef PUSHPULL_PS_SERVER_TRANSPORT_DESCRIPTOR_BUDGET_H_
 #define PUSHPULL_PS_SERVER_TRANSPORT_DESCRIPTOR_BUDGET_H_
 
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
 namespace pushpull {
 
 // Returns how many simultaneous connections each of `listeners` addresses can have: `wanted`, or
-// fewer (at least 1) if the limit of open files (ulimit -n) does not allow that many. Raises the
-// soft limit to the hard limit. Logs a warning when it returns less than `wanted`.
-int FitConnections(int wanted, int listeners);
+// fewer if the limit of open files (ulimit -n) does not allow that many. Raises the soft limit to
+// the hard limit. Logs a warning when it returns less than `wanted`. RESOURCE_EXHAUSTED: the limit
+// is too low for a server.
+absl::StatusOr<int> FitConnections(int wanted, int listeners);
+
+// The same for a process that may have `allowed` open files.
+absl::StatusOr<int> ConnectionsWithin(int64_t allowed, int wanted, int listeners);
 
 }  // namespace pushpull
 

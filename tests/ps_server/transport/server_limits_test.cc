@@ -9,12 +9,14 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/model/sharding.h"
@@ -391,15 +393,31 @@ TEST(DescriptorBudgetTest, RaisesTheLimitOrUsesTheAllowedOne) {
   rlimit low = before;
   low.rlim_cur = 300;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  EXPECT_EQ(FitConnections(100, 1), 100);
+  EXPECT_EQ(FitConnections(100, 1).value(), 100);
   rlimit raised{};
   getrlimit(RLIMIT_NOFILE, &raised);
   EXPECT_GE(raised.rlim_cur, 456u);
   const int64_t most = static_cast<int64_t>(before.rlim_max);
   if (before.rlim_max != RLIM_INFINITY && most < (int64_t{1} << 30)) {
-    EXPECT_EQ(FitConnections(1 << 30, 2), (most - 256) / 4);
+    EXPECT_EQ(FitConnections(1 << 30, 2).value(), ConnectionsWithin(most, 1 << 30, 2).value());
   }
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(DescriptorBudgetTest, AServerWithFewDescriptorsHasFewConnections) {
+  EXPECT_EQ(ConnectionsWithin(2000, 512, 1).value(), 512);
+  EXPECT_EQ(ConnectionsWithin(1024, 512, 1).value(), (1024 - 256) / 2);
+  EXPECT_EQ(ConnectionsWithin(1024, 512, 2).value(), (1024 - 256) / 4);
+  EXPECT_EQ(ConnectionsWithin(128, 512, 1).value(), 32);
+  EXPECT_EQ(ConnectionsWithin(64, 512, 1).value(), 8);
+  EXPECT_EQ(ConnectionsWithin(52, 512, 1).value(), 2);
+  for (const auto& [allowed, listeners, needed] :
+       {std::tuple{51, 1, 52}, {0, 1, 52}, {300, 40, 520}}) {
+    const absl::Status refused = ConnectionsWithin(allowed, 512, listeners).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::HasSubstr(absl::StrCat("needs at least ", needed)));
+  }
 }
 
 }  // namespace
