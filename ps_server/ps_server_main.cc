@@ -39,6 +39,7 @@
 #include "common/wire/default_lease.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/security/transport_credentials.h"
+#include "ps_server/monitoring/http_server.h"
 #include "ps_server/monitoring/monitoring_server.h"
 #include "ps_server/runtime/server.h"
 #include "ps_server/store/state_folder.h"
@@ -282,8 +283,9 @@ std::unique_ptr<MonitoringServer::Shown> ShowMonitoring(const Server& server,
   auto shown = monitoring->Show(server.MakeMonitoringIdentity(std::string(BuildVersion())),
                                 server.MakeMonitoringSources());
   const std::string host = absl::GetFlag(FLAGS_metrics_host);
-  LOG(INFO) << "status page at http://" << (host.empty() ? HttpServerOptions().host : host) << ":"
-            << monitoring->port() << "/";
+  LOG(INFO) << "status page at http://"
+            << HttpAuthority(host.empty() ? HttpServerOptions().host : host, monitoring->port())
+            << "/";
   return shown;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -31,15 +32,21 @@ constexpr int kLongestNapMilliseconds = 100;
 // Pause after each wake-up, however much work there was. It bounds the CPU time.
 constexpr int kShortestNapMilliseconds = 10;
 
+// Removes the brackets of an IPv6 address.
+absl::string_view WithoutBrackets(absl::string_view host) {
+  if (!absl::StartsWith(host, "[") || !absl::EndsWith(host, "]")) return host;
+  return host.substr(1, host.size() - 2);
+}
+
 // Returns a listening socket. Has the errors of StartHttpServer.
 absl::StatusOr<int> Bind(const HttpServerOptions& options) {
-  const std::string where = absl::StrCat(options.host, ":", options.port);
+  const std::string where = HttpAuthority(options.host, options.port);
+  const std::string host(WithoutBrackets(options.host));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int code =
-      getaddrinfo(options.host.c_str(), absl::StrCat(options.port).c_str(), &hints, &list);
+  const int code = getaddrinfo(host.c_str(), absl::StrCat(options.port).c_str(), &hints, &list);
   if (code != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot serve HTTP on ", where, ": ", gai_strerror(code)));
@@ -237,6 +244,11 @@ class HttpServerImpl final : public HttpServer {
 };
 
 }  // namespace
+
+std::string HttpAuthority(absl::string_view host, int port) {
+  const bool needs_brackets = absl::StrContains(host, ':') && !absl::StartsWith(host, "[");
+  return needs_brackets ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const HttpServerOptions& options,
                                                             HttpCallbacks callbacks) {

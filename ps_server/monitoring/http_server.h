@@ -35,8 +35,8 @@ struct HttpResponse {
 };
 
 struct HttpServerOptions {
-  std::string host = "127.0.0.1";
-  int port = 0;  // 0: any free port
+  std::string host = "127.0.0.1";  // a name or an address; an IPv6 address may be in brackets
+  int port = 0;                    // 0: any free port
   int max_connections = 64;
   size_t connection_memory_bytes = 16 << 10;
   absl::Duration connection_deadline = absl::Seconds(10);
@@ -60,6 +60,9 @@ class HttpServer {
   // Open connections, for tests.
   virtual int connections() const = 0;
 };
+
+// Returns "host:port" as it stands in a URL: an IPv6 address is in brackets.
+std::string HttpAuthority(absl::string_view host, int port);
 
 // Starts to listen and serve. ALREADY_EXISTS: another process listens at this address.
 // INVALID_ARGUMENT: no such host. UNAVAILABLE: the address cannot be used for another reason,

@@ -179,6 +179,21 @@ TEST_F(HttpServerTest, StopsWithoutWaitingForConnections) {
   }
 }
 
+TEST_F(HttpServerTest, AnIpv6AddressMayBeInBrackets) {
+  EXPECT_EQ(HttpAuthority("::1", 80), "[::1]:80");
+  EXPECT_EQ(HttpAuthority("[::1]", 80), "[::1]:80");
+  EXPECT_EQ(HttpAuthority("127.0.0.1", 80), "127.0.0.1:80");
+  HttpServerOptions options;
+  for (const char* host : {"::1", "[::1]"}) {
+    options.host = host;
+    const absl::Status started =
+        StartHttpServer(options, {[](const HttpRequest&) { return HttpResponse(); }, [] {}})
+            .status();
+    // A machine may have no IPv6.
+    EXPECT_TRUE(started.ok() || absl::IsUnavailable(started)) << started;
+  }
+}
+
 TEST_F(HttpServerTest, ErrorsTellTheUserWhatToDo) {
   Start();
   HttpServerOptions options;
