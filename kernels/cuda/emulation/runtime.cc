@@ -444,7 +444,6 @@ size_t EmulatedAllocatedBytes(int device) {
 
 extern "C" void PushpullEmulatedEnqueue(void* stream, void (*work)(void*), void* argument,
                                         void (*destroy)(void*)) {
-  // A graph copies the work into each stream in which it is launched.
   pushpull::emulated_cuda::Enqueue(
       static_cast<pushpull::emulated_cuda::cudaStream_t>(stream),
       [work, owned = std::shared_ptr<void>(argument, destroy)] { work(owned.get()); });
