@@ -82,7 +82,7 @@ TEST(PushpullClientTest, TrainsAsynchronously) {
 TEST(PushpullClientTest, TheResultIsThatOfTheOptimizersFormula) {
   ServedJob job;
   job.Start();
-  const PushpullCloneOptions options = OptionsFor(job.ps());
+  const PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   const ClonePtr clone(pushpull_clone_new(&options));
   ASSERT_EQ(ConnectAndStart(clone.get(), job.layout()), PUSHPULL_OK)
       << pushpull_clone_error(clone.get());
@@ -130,7 +130,7 @@ TEST(PushpullClientTest, TheResultIsThatOfTheOptimizersFormula) {
 TEST(PushpullClientTest, TellsTheJob) {
   ServedJob job({.train_config = "seed: 7"});
   job.Start();
-  const PushpullCloneOptions options = OptionsFor(job.ps());
+  const PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   const ClonePtr clone(pushpull_clone_new(&options));
   PushpullJob told;
   pushpull_clone_job(clone.get(), &told);
@@ -152,7 +152,7 @@ TEST(PushpullClientTest, TellsTheJob) {
 TEST(PushpullClientTest, ReportsProgressAndMetrics) {
   ServedJob job;
   job.Start();
-  const PushpullCloneOptions options = OptionsFor(job.ps());
+  const PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   const ClonePtr clone(pushpull_clone_new(&options));
   ASSERT_EQ(ConnectAndStart(clone.get(), job.layout()), PUSHPULL_OK);
   PushpullProgress progress;
@@ -179,7 +179,7 @@ TEST(PushpullClientTest, ReportsProgressAndMetrics) {
 TEST(PushpullClientTest, AProcessMayHaveSeveralClones) {
   ServedJob job;
   job.Start();
-  PushpullCloneOptions options = OptionsFor(job.ps());
+  PushpullCloneOptions options = OptionsFor(job.ps().c_str());
   options.num_replicas = 2;
   const ClonePtr first(pushpull_clone_new(&options));
   options.worker_id = 1;
