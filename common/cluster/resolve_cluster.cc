@@ -72,6 +72,7 @@ std::string AddressHint(absl::string_view address) {
 absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
   const size_t colon = address.rfind(':');
   int port = 0;
+  // SimpleAtoi takes a sign, and spaces on both sides, so the first and the last must be digits.
   if (colon == std::string::npos || !IsHost(address.substr(0, colon)) ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < least || port > 65535 ||
       !absl::ascii_isdigit(address[colon + 1]) || !absl::ascii_isdigit(address.back())) {
