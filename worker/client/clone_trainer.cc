@@ -107,9 +107,7 @@ absl::Status CloneTrainer::Run() {
   heartbeat_ = std::thread([this] { RunHeartbeat(); });
   rate_start_ = clock_->Now();
   const absl::Status status = Train();
-  StopHeartbeat();
-  // The server stays until it hears that this clone knows of the end.
-  if (KnowsEnd()) Beat().IgnoreError();
+  EndHeartbeats(status);
   return status;
 }
 

@@ -156,6 +156,9 @@ class CloneTrainer {
   bool KnowsEnd() const;
   absl::Status Beat();
   void StopHeartbeat();
+  // Stops the heartbeats. If Run ends with `result` because training has ended or was stopped, the
+  // server is told that the clone knows.
+  void EndHeartbeats(const absl::Status& result);
   void RunHeartbeat();
   void NoteImages(uint64_t samples);
   void Report(const GradientResult& result, uint64_t step, uint64_t staleness);

@@ -84,4 +84,12 @@ void CloneTrainer::RunHeartbeat() {
   } while (!heartbeat_stop_.WaitFor(std::min(session_->lease() / 4, absl::Seconds(1))));
 }
 
+void CloneTrainer::EndHeartbeats(const absl::Status& result) {
+  StopHeartbeat();
+  // The training thread may be the only one that was told why training was stopped.
+  session_->NoteStop(result);
+  // The server stays until it hears that this clone knows of the end.
+  if (KnowsEnd()) Beat().IgnoreError();
+}
+
 }  // namespace pushpull

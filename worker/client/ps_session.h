@@ -152,7 +152,10 @@ class PsSession {
   // Returns whether the server has said that the job is done, in the epoch of the last registration
   // or a later one.
   bool training_done() const;
-  // Returns the STOPPED or EVICTED error of a Heartbeat of these epochs; OK if there was none.
+  // Remembers `error` as the stop_reason if it is the STOPPED or EVICTED error of any call.
+  void NoteStop(const absl::Status& error);
+  // Returns the STOPPED or EVICTED error of a Heartbeat of these epochs, or that of NoteStop; OK if
+  // there was none.
   absl::Status stop_reason() const;
   // Returns the name of the ps task that does not answer, or the empty string.
   std::string silent_peer() const;

@@ -96,6 +96,13 @@ void PsSession::NoteEnd(uint64_t epoch, absl::Status reason) {
   }
 }
 
+void PsSession::NoteStop(const absl::Status& error) {
+  const ps::ErrorDetail::Kind kind = GetErrorDetail(error).kind();
+  if (kind != ps::ErrorDetail::STOPPED && kind != ps::ErrorDetail::EVICTED) return;
+  absl::MutexLock lock(&mutex_);
+  NoteEnd(epoch_, error);
+}
+
 absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   ps::HeartbeatRequest request;
   uint64_t registrations = 0;
@@ -119,10 +126,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
     absl::MutexLock lock(&mutex_);
     Note(sent, answer.status(), &heartbeats_);
   }
-  if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EVICTED) {
-    absl::MutexLock lock(&mutex_);
-    NoteEnd(epoch_, answer.status());
-  }
+  NoteStop(answer.status());
   if (GetErrorDetail(answer.status()).kind() == ps::ErrorDetail::EPOCH_CHANGED) {
     absl::MutexLock lock(&mutex_);
     has_to_register_ |= registrations == registrations_;

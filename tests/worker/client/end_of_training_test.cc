@@ -49,7 +49,7 @@ class LastStepHandler : public FakePsHandler {
     if (request.progress().knows_end() && !saved.load()) heard_too_early.store(true);
     ps::HeartbeatReply reply;
     reply.set_epoch(1);
-    reply.set_version(1);
+    reply.set_version(refuses_pulls ? 0 : 1);
     if (tells_reason_beside.has_value()) {
       const bool is_other = std::this_thread::get_id() != *tells_reason_beside;
       if (!is_other) waits_.store(true);
@@ -64,7 +64,17 @@ class LastStepHandler : public FakePsHandler {
     done(reply);
   }
 
+  CancelFn Pull(const ps::PullRequest& request, Done<PullSnapshot> done) override {
+    if (!refuses_pulls) return FakePsHandler::Pull(request, std::move(done));
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::STOPPED);
+    done(MakeError(detail, "clone 1 has a non-finite loss"));
+    return nullptr;
+  }
+
   bool lost = false;
+  // Whether pulls are told that training was stopped before its only step. Heartbeats are not.
+  bool refuses_pulls = false;
   // If set: heartbeats of this thread fail. Once it has sent one, the next heartbeat of another
   // thread is told that training was stopped, and all heartbeats after that fail.
   std::optional<std::thread::id> tells_reason_beside;
@@ -214,7 +224,7 @@ class EndOfTrainingTest : public ::testing::Test {
         [this](const std::string& address) {
           return MakeInProcessPsClient(&handler_, address, [this](const MessageInfo& message) {
             CallFault fault;
-            fault.drop_request = message.method == "Pull";
+            fault.drop_request = message.method == "Pull" && !handler_.refuses_pulls;
             if (fault.drop_request) {
               absl::SleepFor(absl::Milliseconds(50));  // a heartbeat might say so meanwhile
               knew_before_pull_ |= handler_.heard_that_it_knows.load();
@@ -261,6 +271,15 @@ TEST_F(EndOfTrainingTest, AReasonThatOnlyTheHeartbeatThreadHearsEndsTheWait) {
   const absl::Status status = Run();
   EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::STOPPED) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "non-finite loss")) << status;
+  EXPECT_TRUE(handler_.heard_that_it_knows.load());
+}
+
+TEST_F(EndOfTrainingTest, TheServerHearsThatTheCloneKnowsIfOnlyTheTrainingThreadWasTold) {
+  handler_.refuses_pulls = true;
+  handler_.registered_version = 0;
+  peer_deadline_ = absl::Seconds(10);
+  const absl::Status status = Run();
+  EXPECT_EQ(GetErrorDetail(status).kind(), ps::ErrorDetail::STOPPED) << status;
   EXPECT_TRUE(handler_.heard_that_it_knows.load());
 }
 
