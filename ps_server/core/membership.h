@@ -89,8 +89,9 @@ class Membership {
   // Registers a process that CheckAnnouncement has let in, and grants it its replicas for the step
   // after job.version.
   void Register(const ps::RegisterRequest& request, HasContribution committed);
-  // Renews the lease and stores the progress. Returns EVICTED, or EPOCH_CHANGED if the process has
-  // not registered in this epoch or is not the newest of its clone.
+  // Renews the lease and stores the progress, or ends the lease of a clone that is leaving. Returns
+  // EVICTED, or EPOCH_CHANGED if the process has not registered in this epoch or is not the newest
+  // of its clone.
   absl::Status Heartbeat(const ps::HeartbeatRequest& request);
   // Renews the lease of a clone that commits. Returns EPOCH_CHANGED if it has not registered in
   // this epoch, or has to register again because another clone brought other training images
@@ -128,6 +129,7 @@ class Membership {
 
  private:
   absl::Status NotRegistered(uint32_t worker) const;
+  absl::Status Leave(uint32_t worker);
   // JOB_CHANGED: the clone's process computes for the job of an earlier server, which had other
   // settings.
   absl::Status CheckFingerprint(const ps::RegisterRequest& request, const std::string& who) const;

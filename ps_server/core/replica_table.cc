@@ -48,6 +48,7 @@ void ReplicaTable::Register(uint32_t worker_id, const std::string& peer_name, ui
   Clone& clone = clones_[worker_id];
   clone.peer_name = peer_name;
   clone.seen = clone.registered = clone.alive = true;
+  clone.left = false;
   clone.last_seen = now;
   for (uint32_t i = 0; i < replicas_.size(); ++i) {
     const bool owned = replicas_[i].owner == worker_id;
@@ -65,6 +66,14 @@ bool ReplicaTable::Renew(uint32_t worker_id, absl::Duration now) {
   if (it == clones_.end() || !it->second.registered) return false;
   it->second.alive = true;
   it->second.last_seen = now;
+  return true;
+}
+
+bool ReplicaTable::Leave(uint32_t worker_id) {
+  const auto it = clones_.find(worker_id);
+  if (it == clones_.end() || !it->second.registered) return false;
+  it->second.registered = it->second.alive = false;
+  it->second.left = true;
   return true;
 }
 

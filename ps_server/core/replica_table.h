@@ -23,6 +23,7 @@ struct Clone {
   bool seen = false;            // has registered in any epoch
   bool registered = false;      // has registered in this epoch
   bool alive = false;           // has registered, and its lease has not ended
+  bool left = false;            // its lease has ended because it said that it ends
   absl::Duration last_seen = absl::ZeroDuration();
   uint64_t num_images = 0;  // RegisterRequest.num_images of the newest process; 0: not said
   ps::Arithmetic arithmetic;
@@ -77,6 +78,9 @@ class ReplicaTable {
   // Renews the lease, even one that has ended. Returns false if the clone has not registered in
   // this epoch or is evicted.
   bool Renew(uint32_t worker_id, absl::Duration now);
+  // Ends the lease of a clone that says that it ends. It has to register again to come back.
+  // Returns false, and does nothing, if it has not registered in this epoch.
+  bool Leave(uint32_t worker_id);
   // Ends the clone's lease for as long as this process lives. Returns the replicas that it owned,
   // which Reassign gives away. A repeated call returns nothing.
   std::vector<uint32_t> Evict(uint32_t worker_id, const std::string& reason);

@@ -41,6 +41,7 @@ json HistogramJson(const ps::Histogram& histogram) {
 std::string CloneState(const ps::CloneStatus& clone) {
   if (clone.evicted()) return "evicted";
   if (clone.alive()) return "alive";
+  if (clone.left()) return "left";
   return clone.seconds_since_seen() < 0.0 ? "never seen" : "lost";
 }
 

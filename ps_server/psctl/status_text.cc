@@ -55,6 +55,7 @@ std::string StateOf(const ps::CloneStatus& clone, const ps::StatusReply& status)
   const auto& late = status.late_clones();
   const bool is_late = std::count(late.begin(), late.end(), clone.worker_id()) > 0;
   if (clone.alive()) return is_late ? "late" : "alive";
+  if (clone.left()) return "left";
   return clone.seconds_since_seen() < 0 ? "never seen" : "lost";
 }
 

@@ -28,10 +28,12 @@ class Elasticity(AdministratorTest):
 
     def test_sync_result_does_not_depend_on_joining_and_leaving_workers(self):
         config = self.write_config(steps=1000000)
-        server = self.start_server(config, "run", "--lease=1s")
+        # The lease is longer than the patience of the test: a worker that is stopped costs no lease.
+        server = self.start_server(config, "run", "--lease=3000s")
         workers = [self.start_one(index, 3) for index in range(3)]
         self.wait_for_step(20)
         self.leave(workers[2])
+        server.wait_for("was stopped and has left")
         server.wait_for("replica 2 goes to")
         self.wait_for_step(self.status()["version"] + 20)
         # The worker joins again and gets its replica back at a step boundary.

@@ -157,7 +157,7 @@ class CloneTrainer {
   absl::Status Beat();
   void StopHeartbeat();
   // Stops the heartbeats. If Run ends with `result` because training has ended or was stopped, the
-  // server is told that the clone knows.
+  // server is told that the clone knows; after Stop it is told that the clone leaves.
   void EndHeartbeats(const absl::Status& result);
   void RunHeartbeat();
   void NoteImages(uint64_t samples);

@@ -89,7 +89,11 @@ void CloneTrainer::EndHeartbeats(const absl::Status& result) {
   // The training thread may be the only one that was told why training was stopped.
   session_->NoteStop(result);
   // The server stays until it hears that this clone knows of the end.
-  if (KnowsEnd()) Beat().IgnoreError();
+  if (KnowsEnd()) {
+    Beat().IgnoreError();
+  } else if (stop_.load()) {
+    session_->Leave();
+  }
 }
 
 }  // namespace pushpull

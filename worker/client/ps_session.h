@@ -92,6 +92,10 @@ class PsSession {
   // PERMISSION_DENIED with EVICTED: an administrator has removed this clone from the job.
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
+  // Tells the server that this clone ends, so that others take over its replica before its lease
+  // ends. Makes one attempt of at most 1 s, and none if a ps task does not answer.
+  void Leave();
+
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
   // version. Options::weight_codec decides how they are rounded. With `exact` it is min_version in
   // all shards. Otherwise each shard sends min_version or a later one; the oldest is returned.

@@ -20,6 +20,7 @@ namespace {
 // holds, or for clones with other data that may have ended.
 constexpr absl::Duration kForeignLease = absl::Seconds(30);
 constexpr absl::Duration kAfterTheLease = absl::Seconds(5);
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
 
 }  // namespace
 
@@ -155,6 +156,24 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
     learning_rate_ = reply.learning_rate();
   }
   return stopped;
+}
+
+void PsSession::Leave() {
+  ps::HeartbeatRequest request;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (clock_->Now() > heartbeats_.first) return;  // the server does not answer
+    request.set_epoch(epoch_);
+  }
+  request.set_run_id(job_.run_id());
+  request.set_worker_id(options_.worker_id);
+  request.set_session(identity_.session);
+  request.set_process_number(identity_.process_number);
+  request.set_leaving(true);
+  const absl::Status left =
+      clients_[0]->Heartbeat(request, std::min(options_.rpc_timeout, kLeaveTimeout)).status();
+  // The lease ends by itself if the server does not hear this.
+  if (!left.ok()) VLOG(1) << "the server was not told that this clone leaves: " << left;
 }
 
 std::vector<ps::ReplicaGrant> PsSession::grants() const {

@@ -137,13 +137,15 @@ class CoordinatorTest : public testing::Test {
     process.set_worker_id(worker);
     return Heartbeat(process);
   }
-  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::RegisterRequest& process) {
+  absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::RegisterRequest& process,
+                                               bool leaving = false) {
     ps::HeartbeatRequest request;
     request.set_run_id(kRun);
     request.set_epoch(coordinator_->epoch());
     request.set_worker_id(process.worker_id());
     request.set_session(process.session());
     request.set_process_number(process.process_number());
+    request.set_leaving(leaving);
     Send(coordinator_event::Heartbeat{++call_, request});
     const auto reply = Take<coordinator_action::ReplyHeartbeat>().at(0).reply;
     if (reply.ok()) See(reply->grants());

@@ -218,6 +218,9 @@ TEST_F(MembershipMessagesTest, SaysWhoseStepIsLateAndWhy) {
   job_.now += options_.lease;
   members.ExpireLeases();
   EXPECT_EQ(members.DescribeLate({1, 0, 2}), "clone 1 of 3 (lost) and 2 more");
+  heartbeat.set_leaving(true);
+  EXPECT_EQ(members.Heartbeat(heartbeat), absl::OkStatus());
+  EXPECT_EQ(members.DescribeLate({1}), "clone 1 of 3 (left)");
   members.Evict(EvictRequest(1));
   EXPECT_EQ(members.DescribeLate({1}), "clone 1 of 3 (evicted, and no other is there)");
 }

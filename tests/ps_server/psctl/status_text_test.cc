@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -67,6 +68,14 @@ TEST(StatusTextTest, ShowsTheJobAndATableOfItsClones) {
       "3      never seen  -         -        -     -        -      0              0      -\n"
       "contributors: 2 in 14, 3 in 1100, 4 to 6 in 80, 7 and more in 6 steps\n"
       "contributions dropped 14, void 0; pushes repeated 0; steps rolled back 0\n");
+}
+
+TEST(StatusTextTest, ACloneThatSaidThatItEndsIsNotLost) {
+  ps::StatusReply status = RunningJob();
+  status.mutable_clones(1)->set_left(true);
+  const std::string text = FormatStatus(status, "127.0.0.1:2222");
+  EXPECT_TRUE(absl::StrContains(text, "\n1      left        1 ")) << text;
+  EXPECT_FALSE(absl::StrContains(text, "lost")) << text;
 }
 
 TEST(StatusTextTest, NamesTheClonesOfEachDevice) {

@@ -38,6 +38,7 @@ void SimWorker::Start() {
 }
 
 void SimWorker::Crash() {
+  if (world_->Chance(0.3)) SayThatItLeaves();
   process_.alive = false;
   ++process_.incarnation;
   ++flow_;
@@ -113,13 +114,30 @@ void SimWorker::ScheduleHeartbeat(double seconds) {
   });
 }
 
-void SimWorker::Heartbeat() {
-  if (epoch_ == 0 || done_) return;
+ps::HeartbeatRequest SimWorker::HeartbeatRequest() const {
   ps::HeartbeatRequest request;
   request.set_run_id(kRunId);
   request.set_epoch(epoch_);
   request.set_worker_id(worker_id_);
   request.set_session(session_);
+  return request;
+}
+
+void SimWorker::SayThatItLeaves() {
+  if (epoch_ == 0) return;
+  ps::HeartbeatRequest request = HeartbeatRequest();
+  request.set_leaving(true);
+  world_->Call<ps::HeartbeatReply>(
+      &process_, coordinator()->process(), kCallTimeout,
+      [server = coordinator(), request](World::Answer<ps::HeartbeatReply> answer) {
+        server->Heartbeat(request, std::move(answer));
+      },
+      [](const absl::StatusOr<ps::HeartbeatReply>&) {});
+}
+
+void SimWorker::Heartbeat() {
+  if (epoch_ == 0 || done_) return;
+  const ps::HeartbeatRequest request = HeartbeatRequest();
   world_->Call<ps::HeartbeatReply>(
       &process_, coordinator()->process(), kCallTimeout,
       [server = coordinator(), request](World::Answer<ps::HeartbeatReply> answer) {

@@ -27,7 +27,8 @@ class SimWorker {
       : world_(world), worker_id_(worker_id), shard_servers_(shard_servers) {}
 
   void Start();
-  // Kills the process and schedules its restart, under the old peer name or a new one.
+  // Kills the process, or stops it so that it says that it leaves, and schedules its restart, under
+  // the old peer name or a new one.
   void Crash();
 
   Process* process() { return &process_; }
@@ -59,7 +60,9 @@ class SimWorker {
   void Leave();
   SimServer* coordinator() { return (*shard_servers_)[0]; }
   void Register();
+  ps::HeartbeatRequest HeartbeatRequest() const;
   void Heartbeat();
+  void SayThatItLeaves();
   void ScheduleHeartbeat(double seconds);
   void TakeGrants(const google::protobuf::RepeatedPtrField<ps::ReplicaGrant>& grants);
   void PullAll(uint64_t min_version);

@@ -45,6 +45,7 @@ class LastStepHandler : public FakePsHandler {
   }
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
     if (lost) return FakePsHandler::Heartbeat(request, std::move(done));  // never answers
+    if (request.leaving()) heard_that_it_leaves.store(true);
     if (request.progress().knows_end()) heard_that_it_knows.store(true);
     if (request.progress().knows_end() && !saved.load()) heard_too_early.store(true);
     ps::HeartbeatReply reply;
@@ -83,6 +84,7 @@ class LastStepHandler : public FakePsHandler {
   std::atomic<bool> saved{false};
   uint64_t registered_version = 1;               // as a clone hears it when it registers
   std::atomic<bool> heard_that_it_knows{false};  // knows_end of a heartbeat
+  std::atomic<bool> heard_that_it_leaves{false};
   std::atomic<bool> heard_too_early{false};      // the same, before anybody said so to the clone
 
  private:
@@ -224,7 +226,9 @@ class EndOfTrainingTest : public ::testing::Test {
         [this](const std::string& address) {
           return MakeInProcessPsClient(&handler_, address, [this](const MessageInfo& message) {
             CallFault fault;
-            fault.drop_request = message.method == "Pull" && !handler_.refuses_pulls;
+            if (message.method != "Pull") return fault;
+            if (stops_at_first_pull_) trainer_->Stop();
+            fault.drop_request = stops_at_first_pull_ || !handler_.refuses_pulls;
             if (fault.drop_request) {
               absl::SleepFor(absl::Milliseconds(50));  // a heartbeat might say so meanwhile
               knew_before_pull_ |= handler_.heard_that_it_knows.load();
@@ -245,6 +249,7 @@ class EndOfTrainingTest : public ::testing::Test {
           handler_.saved.store(true);
         },
         training);
+    trainer_ = &trainer;
     const TrainerDeadline deadline(&trainer);
     return trainer.Run();
   }
@@ -253,6 +258,8 @@ class EndOfTrainingTest : public ::testing::Test {
   SteadyClock clock_;
   LastStepHandler handler_;
   std::vector<std::string> waits_;
+  CloneTrainer* trainer_ = nullptr;
+  bool stops_at_first_pull_ = false;  // the first pull is lost, and the clone is told to stop
   bool knew_before_pull_ = false;  // the server heard that the clone knows before it pulled
 };
 
@@ -297,6 +304,23 @@ TEST_F(EndOfTrainingTest, TheServerHearsThatTheCloneKnows) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(handler_.heard_that_it_knows.load()) << "if the heartbeat thread heard of the end";
   EXPECT_FALSE(knew_before_pull_) << "the server may end before the clone has the last weights";
+}
+
+TEST_F(EndOfTrainingTest, ACloneThatIsToldToStopSaysThatItLeaves) {
+  peer_deadline_ = absl::Seconds(10);
+  stops_at_first_pull_ = true;
+  handler_.registered_version = 0;
+  handler_.refuses_pulls = true;  // so that the heartbeats do not say that the last step is applied
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_TRUE(handler_.heard_that_it_leaves.load());
+  EXPECT_FALSE(handler_.heard_that_it_knows.load());
+}
+
+TEST_F(EndOfTrainingTest, ACloneThatTrainsToTheEndDoesNotSayThatItLeaves) {
+  const absl::Status status = Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_FALSE(handler_.heard_that_it_leaves.load());
 }
 
 // The pull of the last weights fails in these tests. The clone does not repeat it, so it must not
