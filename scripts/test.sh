@@ -29,8 +29,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0
-# One more than the machine has cores, because many tests wait most of the time.
-ctest --preset "$preset" -j "$(($(nproc) + 1))" 2>&1 | tee "$log" || code=$?
+# Two more than the machine has cores, because many tests wait most of the time.
+ctest --preset "$preset" -j "$(($(nproc) + 2))" 2>&1 | tee "$log" || code=$?
 # "100% tests passed, 0 tests failed out of 421"
 summary=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" || true)
 failed=$(sed -E 's/.* ([0-9]+) tests failed.*/\1/' <<< "$summary")

@@ -13,7 +13,11 @@ from harness import EndToEndTest, main, read_safetensors
 from processes import children, send
 
 
+STEPS = 400  # of the runs that are stopped, or whose processes are killed
+
+
 class BitIdentity(EndToEndTest):
+    undisturbed_run = []  # the result of undisturbed(), once it is known
 
     def test_split_does_not_change_arithmetic(self):
         # Batch norm is frozen, because batch statistics depend on the split. The batch size 31 is divisible by neither
@@ -91,6 +95,13 @@ class BitIdentity(EndToEndTest):
     def manifest(self, step, run):
         return json.loads((self.folder / run / f"ckpt-{step:08d}" / "MANIFEST.json").read_text())
 
+    def undisturbed(self, config):
+        """Returns the last checkpoint of a run of STEPS steps in which nothing is stopped or killed."""
+        if not self.undisturbed_run:
+            self.train(config, "straight")
+            self.undisturbed_run.append(self.checkpoint(STEPS, "straight"))
+        return self.undisturbed_run[0]
+
     def test_stop_and_resume(self):
         half, whole = self.write_config("half.config", steps=15), self.write_config(steps=30)
         self.train(whole, "straight")
@@ -99,8 +110,7 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(self.checkpoint(30, "straight"), self.checkpoint(30, "resumed"))
 
     def test_sigterm_publishes_and_resumes(self):
-        config = self.write_config(steps=400)
-        self.train(config, "straight")
+        config = self.write_config(steps=STEPS)
         server = self.start_server(config, "stopped")
         worker = self.start_worker("stopped")
         server.wait_for("clone 2")
@@ -111,11 +121,10 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(worker.wait(), 143, worker.text())
         self.assertTrue(list((self.folder / "stopped").glob("ckpt-*")), server.text())
         self.train(config, "stopped")
-        self.assertEqual(self.checkpoint(400, "straight"), self.checkpoint(400, "stopped"))
+        self.assertEqual(self.checkpoint(STEPS, "stopped"), self.undisturbed(config))
 
     def test_clone_killed_in_mid_step(self):
-        config = self.write_config(steps=400)
-        self.train(config, "straight")
+        config = self.write_config(steps=STEPS)
         server = self.start_server(config, "killed")
         worker = self.start_worker("killed")
         server.wait_for("clone 2")
@@ -128,11 +137,10 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertEqual(server.wait(), 0, server.text())
         self.assertIn("killed by signal 9", worker.text())
-        self.assertEqual(self.checkpoint(400, "straight"), self.checkpoint(400, "killed"))
+        self.assertEqual(self.checkpoint(STEPS, "killed"), self.undisturbed(config))
 
     def test_server_killed_ten_times(self):
-        steps = 600
-        config = self.write_config(steps=steps)
+        config = self.write_config(steps=STEPS)
         begin = time.monotonic()
         self.train(config, "straight")
         # Ten waits of this length leave more than half of the steps, on a machine of any speed.
@@ -156,7 +164,7 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(versions, sorted(versions), "applied steps were lost")
         self.assertGreater(versions[-1], 0)
         self.assertNotIn("rolled back", text)
-        self.assertEqual(self.checkpoint(steps, "straight"), self.checkpoint(steps, "killed"))
+        self.assertEqual(self.checkpoint(STEPS, "straight"), self.checkpoint(STEPS, "killed"))
 
     def test_local_steps_with_clones_and_servers_that_are_killed(self):
         rounds = 60
