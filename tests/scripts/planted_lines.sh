@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by tests of the scripts that look for forbidden lines. All lines are planted in one tree, because a run of such
 # a script for each of them would take half a minute.
 tree=$(mktemp -d)

@@ -206,7 +206,7 @@ void SimServer::Register(const ps::RegisterRequest& request,
 void SimServer::Heartbeat(const ps::HeartbeatRequest& request,
                           World::Answer<ps::HeartbeatReply> answer) {
   const CallId call = OpenCall<ps::HeartbeatReply>(std::move(answer));
-  callers_[call] = {request.worker_id(), request.session()};
+  callers_[call] = {request.worker_id(), request.session(), request.leaving()};
   HandleCoordinator(coordinator_event::Heartbeat{call, request});
 }
 

@@ -183,6 +183,7 @@ class SimServer {
   struct Caller {
     uint32_t worker = 0;
     uint64_t session = 0;
+    bool leaving = false;  // A heartbeat that says so.
   };
   std::map<CallId, Caller> callers_;  // The callers of Register and Heartbeat.
   struct Seen {

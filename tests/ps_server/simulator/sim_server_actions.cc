@@ -386,6 +386,8 @@ void SimServer::Do(const coordinator_action::ReplyHeartbeat& action) {
     world_->Fail("an evicted clone's lease was renewed");
   }
   if (action.reply.ok()) NoteSession(caller.worker, caller.session);
+  // Another process may take the place of one that has left.
+  if (action.reply.ok() && caller.leaving) seen_.erase(caller.worker);
   callers_.erase(action.call);
   SendReply<ps::HeartbeatReply>(action.call, action.reply);
 }

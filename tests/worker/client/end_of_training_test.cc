@@ -85,7 +85,7 @@ class LastStepHandler : public FakePsHandler {
   uint64_t registered_version = 1;               // as a clone hears it when it registers
   std::atomic<bool> heard_that_it_knows{false};  // knows_end of a heartbeat
   std::atomic<bool> heard_that_it_leaves{false};
-  std::atomic<bool> heard_too_early{false};      // the same, before anybody said so to the clone
+  std::atomic<bool> heard_too_early{false};  // the same, before anybody said so to the clone
 
  private:
   std::atomic<bool> waits_{false};  // the first heartbeat of tells_reason_beside has come
@@ -260,7 +260,7 @@ class EndOfTrainingTest : public ::testing::Test {
   std::vector<std::string> waits_;
   CloneTrainer* trainer_ = nullptr;
   bool stops_at_first_pull_ = false;  // the first pull is lost, and the clone is told to stop
-  bool knew_before_pull_ = false;  // the server heard that the clone knows before it pulled
+  bool knew_before_pull_ = false;     // the server heard that the clone knows before it pulled
 };
 
 TEST_F(EndOfTrainingTest, AServerThatIsLostBeforeItConfirmsTheEndIsAnError) {
