@@ -3,9 +3,11 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,12 +15,16 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/wire/transport_security.h"
 
@@ -86,6 +92,32 @@ void SetPort(int port, sockaddr_storage* name) {
   auto& field = name->ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(name)->sin6_port
                                             : reinterpret_cast<sockaddr_in*>(name)->sin_port;
   field = htons(static_cast<uint16_t>(port));
+}
+
+// How long to wait for the lock of a socket's folder. Servers hold it for less than a millisecond.
+constexpr absl::Duration kFolderPatience = absl::Seconds(2);
+
+// Opens the folder of a unix socket and locks it, so that one server at a time looks at the sockets
+// in it. The lock needs no file of its own, which would have to stay behind. Returns the
+// descriptor, whose close releases the lock, or -1 if the folder cannot be opened: bind says what
+// is wrong, or needs less access. Blocks for up to 2 s. address: for messages. UNAVAILABLE: another
+// process keeps the folder locked.
+absl::StatusOr<int> LockFolder(const std::string& folder, const std::string& address) {
+  constexpr absl::Duration kPause = absl::Milliseconds(1);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  absl::Duration waited;
+  while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // folders cannot be locked there (NFS)
+    if (waited >= kFolderPatience) {
+      close(fd);
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", address, ": another process keeps the folder ", folder,
+                       " locked (flock); stop that process or choose another folder"));
+    }
+    absl::SleepFor(kPause);
+    waited += kPause;
+  }
+  return fd;
 }
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
@@ -190,6 +222,12 @@ absl::Status ListeningSockets::BindUnix(const std::string& address) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
   descriptors_.push_back(fd);
+  // Another server that starts meanwhile could find the same dead socket, and remove it after this
+  // server has put a live one in its place.
+  PP_ASSIGN_OR_RETURN(const int folder, LockFolder(FolderOf(path), address));
+  const auto unlock = absl::MakeCleanup([folder] {
+    if (folder >= 0) close(folder);
+  });
   // The socket of a running server accepts connections; the file of a dead one has to be removed.
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));

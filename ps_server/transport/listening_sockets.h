@@ -16,7 +16,9 @@ class ListeningSockets {
   // address is "host:port" or "unix:/path".
   // - Port 0 means any free port. A host name with several addresses is bound on all of them.
   //   "0.0.0.0" and "[::]" both mean all addresses of both families.
-  // - A stale socket file at the path is replaced, but not one that a server listens on.
+  // - A stale socket file at the path is replaced, but not one that a server listens on. If several
+  //   servers start at one path at once, one of them gets it. For that the folder of the path is
+  //   locked meanwhile (flock), which may block for 2 s.
   // ALREADY_EXISTS: another process listens there, or the path is a file that is not a socket;
   // INVALID_ARGUMENT or UNAVAILABLE: the address cannot be bound for another reason, which the
   // message names.

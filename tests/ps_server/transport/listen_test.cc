@@ -2,11 +2,15 @@
 #include "ps_server/transport/listen.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
+#include <barrier>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -23,6 +27,7 @@
 #include "ps_server/transport/listening_sockets.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/raw_call.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -137,6 +142,47 @@ TEST(ListenTest, AServerThatStartsWhileAnotherEndsKeepsItsSocket) {
   }
 }
 
+// Leaves a socket file that nobody listens on, as a killed server does.
+void LeaveStaleSocket(const std::string& path) {
+  const sockaddr_un name = UnixName(path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  close(fd);
+}
+
+TEST(ListenTest, OneOfTwoServersThatStartAtOnceReplacesAStaleUnixSocket) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/race_", getpid(), ".sock");
+  for (int round = 0; round < 300; ++round) {
+    LeaveStaleSocket(path);
+    std::array<absl::StatusOr<ListeningSockets>, 2> servers;
+    std::barrier start(2);
+    const auto bind_one = [&](int i) {
+      start.arrive_and_wait();
+      servers[i] = ListeningSockets::Bind("unix:" + path);
+    };
+    std::thread other(bind_one, 1);
+    bind_one(0);
+    other.join();
+    ASSERT_NE(servers[0].ok(), servers[1].ok()) << "round " << round;
+    const absl::Status refused = servers[0].ok() ? servers[1].status() : servers[0].status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists) << refused;
+    EXPECT_EQ(ListeningSockets::Bind("unix:" + path).status().code(),
+              absl::StatusCode::kAlreadyExists)
+        << "the winner must be reachable at the path";
+  }
+}
+
+TEST(ListenTest, NamesTheFolderOfASocketThatAnotherProcessKeepsLocked) {
+  const TestFolder folder;
+  const int fd = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  const absl::Status refused = ListeningSockets::Bind("unix:" + folder.path() + "/s").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), folder.path() + " locked")) << refused;
+  close(fd);
+  EXPECT_TRUE(ListeningSockets::Bind("unix:" + folder.path() + "/s").ok());
+}
+
 // A server that was stopped accepts nothing, and clones that try again and again fill the queue of
 // its socket.
 TEST(ListenTest, DoesNotTakeOverTheUnixSocketOfABusyServer) {
@@ -164,10 +210,7 @@ TEST(ListenTest, DoesNotTakeOverTheUnixSocketOfABusyServer) {
 TEST(ListenTest, ReplacesAStaleUnixSocketButNoOtherFile) {
   FakePsHandler handler;
   const std::string path = absl::StrCat(testing::TempDir(), "/listen_stale_", getpid());
-  const sockaddr_un name = UnixName(path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
-  close(fd);
+  LeaveStaleSocket(path);
   EXPECT_TRUE(StartGrpcPsServer("unix:" + path, &handler).ok());
 
   unlink(path.c_str());
