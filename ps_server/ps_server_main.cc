@@ -42,6 +42,7 @@
 #include "ps_server/monitoring/http_server.h"
 #include "ps_server/monitoring/monitoring_server.h"
 #include "ps_server/runtime/server.h"
+#include "ps_server/runtime/task_agreement.h"
 #include "ps_server/store/state_folder.h"
 #include "ps_server/transport/health_server.h"
 
@@ -326,8 +327,8 @@ ConfigContext ContextOf(std::optional<bool> sync) {
   return context;
 }
 
-// Implements --check_cluster. If a pipeline config is given, the other tasks must have the same
-// model.
+// Implements --check_cluster. If a pipeline config is given, task 0 must have what it needs alike
+// with this task.
 absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
                         const TransportSecurity& security) {
   ClusterCheckOptions check;
@@ -335,16 +336,16 @@ absl::Status CheckPeers(const ClusterSpec& cluster, std::optional<bool> sync,
       cluster.index.value >= 0 ? cluster.ps.value : std::vector<std::string>{cluster.listen.value};
   check.own_task = std::max(0, cluster.index.value);
   check.security = security;
+  PosixFileSystem files;
   if (const std::string path = absl::GetFlag(FLAGS_pipeline_config_path); !path.empty()) {
-    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+    PP_ASSIGN_OR_RETURN(config::TrainEvalPipelineConfig config,
                         LoadValidConfig(path, ContextOf(sync)));
-    // Only task 0 knows the variables of an external model.
-    if (!config.model().has_external()) {
-      check.layout_signature =
-          JobSpec::Create(config, sync.value_or(config.train_config().sync_replicas()),
-                          cluster.num_ps.value)
-              .layout.signature();
-    }
+    const bool mode = sync.value_or(config.train_config().sync_replicas());
+    const TaskSettings settings{std::move(config), mode, cluster.num_ps.value, check.own_task,
+                                absl::GetFlag(FLAGS_train_dir)};
+    check.job_difference = [settings, &files](const ps::JobReply& told) {
+      return DescribeDisagreement(told, settings, files);
+    };
   }
   TransportOptions transport;
   PP_ASSIGN_OR_RETURN(transport.credentials,

@@ -155,7 +155,7 @@ PeerReport Judge(int task, const std::string& address, const Answer& answer,
   return report;
 }
 
-// Checks what only task 0 knows: the number of tasks and the model.
+// Checks what only task 0 knows: the number of tasks, the model and the settings.
 void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& options,
               PeerReport* report) {
   const bool answers = report->state == PeerState::kReady || report->state == PeerState::kStarting;
@@ -166,13 +166,13 @@ void JudgeJob(const Answer& answer, size_t tasks, const ClusterCheckOptions& opt
     report->state = PeerState::kOtherJob;
     report->reason =
         absl::StrCat("its job has ", job.tasks(), " ps tasks, this process knows ", tasks);
-  } else if (!options.layout_signature.empty() &&
-             job.layout_signature() != options.layout_signature) {
-    report->state = PeerState::kOtherJob;
-    report->reason =
-        "trains another model than this process's pipeline config describes (layout signatures "
-        "differ); give all tasks the same config";
+    return;
   }
+  if (options.job_difference == nullptr) return;
+  std::string difference = options.job_difference(job);
+  if (difference.empty()) return;
+  report->state = PeerState::kOtherJob;
+  report->reason = std::move(difference);
 }
 
 // Asks all addresses at the same time. Returns the answers in the order of the addresses.

@@ -22,7 +22,9 @@ namespace pushpull {
 struct ClusterCheckOptions {
   std::vector<std::string> ps;  // all tasks in order, or only task 0, which is asked for the others
   int own_task = -1;            // the ps task of this process, which is not asked; -1: none
-  std::string layout_signature;                // of the model that the job must have; empty: any
+  // Returns how the job that task 0 tells of differs from what this process was given, as the rest
+  // of a sentence about task 0; empty: it does not. Null: nothing is compared.
+  std::function<std::string(const ps::JobReply& told)> job_difference = nullptr;
   absl::Duration patience = absl::Seconds(5);  // for each peer
   TransportSecurity security = {};             // of the clients that CheckCluster gets
 };
@@ -34,7 +36,8 @@ enum class PeerState {
   kUnreachable,  // the name does not resolve, no connection, or no answer in time
   kRefused,      // it is another service, TLS or its access table refuses, or it was not asked
                  // because plaintext would leave this machine
-  kOtherJob,     // belongs to another run, or has another model or number of tasks
+  kOtherJob,     // belongs to another run, or has another model, other settings or another number
+                 // of tasks
   kWrongTask,    // another task of the job than the one expected at this address
   kOtherVersion  // speaks another version of the protocol
 };

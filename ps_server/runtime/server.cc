@@ -12,16 +12,13 @@
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/checkpoint/train_dir.h"
-#include "common/config/pipeline_config.h"
-#include "common/model/variable_entries.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
 #include "ps_server/runtime/finished_run.h"
-#include "ps_server/runtime/job_fingerprint.h"
 #include "ps_server/runtime/shard_peer.h"
+#include "ps_server/runtime/task_agreement.h"
 #include "ps_server/transport/descriptor_budget.h"
 
 namespace pushpull {
@@ -208,30 +205,18 @@ std::optional<JobSpec> Server::JobOfCheckpoints() const {
 
 absl::StatusOr<JobSpec> Server::JobOf(const ps::JobReply& told, std::optional<JobSpec> job) const {
   if (IsExternal()) {
-    PP_ASSIGN_OR_RETURN(const VariableLayout layout, LayoutOfEntries(told.variables()));
-    PP_ASSIGN_OR_RETURN(
-        job, JobSpec::CreateExternal(options_.config, options_.sync, options_.tasks, layout));
+    PP_ASSIGN_OR_RETURN(job,
+                        ExternalJobAsTold(told, options_.config, options_.sync, options_.tasks));
   }
   PP_RETURN_IF_ERROR(CheckJob(told, *job));
   return *std::move(job);
 }
 
 absl::Status Server::CheckJob(const ps::JobReply& told, const JobSpec& job) const {
-  const std::string task_0 = absl::StrCat("ps task 0 at ", options_.cluster[0]);
-  if (told.layout_signature() != job.layout.signature() ||
-      static_cast<int>(told.tasks()) != options_.tasks) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(task_0, " trains another model or has ", told.tasks(), " tasks, this task ",
-                     options_.task_index, " was told ", options_.tasks,
-                     "; give all tasks the same config and --tasks"));
-  }
-  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config_of_task_0,
-                      ParsePipelineConfig(told.pipeline_config(), "the config of " + task_0));
-  const std::string difference = DescribeTaskDifference(config_of_task_0, job.config);
+  const std::string difference = DescribeJobDifference(told, job, options_.task_index);
   if (difference.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      task_0, " trains with other settings than this task ", options_.task_index,
-      " was given (there -> here): ", difference, "; give all tasks the same config and --sync"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("ps task 0 at ", options_.cluster[0], " ", difference));
 }
 
 absl::Status Server::CheckRestore(PsClient* coordinator) const {
@@ -242,7 +227,10 @@ absl::Status Server::CheckRestore(PsClient* coordinator) const {
     told = absl::UnavailableError("the process of task 0 that has ordered this has ended");
   }
   const absl::Status same = told.ok() ? CheckJob(*told, core_->job()) : told.status();
-  if (same.ok()) return CheckTrainDir(absl::BytesToHexString(told->run_id()));
+  if (same.ok()) {
+    return CheckSharedTrainDir(*files_, options_.train_dir, absl::BytesToHexString(told->run_id()),
+                               options_.task_index);
+  }
   if (told.ok()) {
     ps::ErrorDetail detail;
     detail.set_kind(ps::ErrorDetail::JOB_CHANGED);  // a new process may have the same config
@@ -250,19 +238,6 @@ absl::Status Server::CheckRestore(PsClient* coordinator) const {
   }
   // The coordinator repeats the restore. It would give up the mapped state after other errors.
   return absl::UnavailableError(same.message());
-}
-
-absl::Status Server::CheckTrainDir(const std::string& run_id) const {
-  const absl::StatusOr<uint64_t> epoch = ReadEpoch(*files_, options_.train_dir);
-  if (!epoch.ok()) return absl::UnavailableError(epoch.status().message());
-  const absl::StatusOr<std::optional<std::string>> found = ReadRunId(*files_, options_.train_dir);
-  const bool is_of_other_run = found.ok() && found->has_value() && **found != run_id;
-  if (*epoch > 0 && !is_of_other_run) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("train_dir ", options_.train_dir, " of ps task ", options_.task_index,
-                   is_of_other_run ? " belongs to another run" : " has no EPOCH",
-                   ", but task 0 has begun this run: give all ps tasks one train_dir, on a file "
-                   "system that they share"));
 }
 
 absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {

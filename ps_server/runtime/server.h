@@ -131,11 +131,8 @@ class Server {
   absl::Status CheckJob(const ps::JobReply& told, const JobSpec& job) const;
   // For a process without task 0: asks task 0, which restores the shard, whether it still has the
   // same job. If not, it was started again with other settings, and this process ends so that it
-  // can be too. UNAVAILABLE: it has another job, or does not answer, or CheckTrainDir.
+  // can be too. UNAVAILABLE: it has another job, or does not answer, or CheckSharedTrainDir.
   absl::Status CheckRestore(PsClient* coordinator) const;
-  // UNAVAILABLE: train_dir is not the one of task 0, which has written its EPOCH before it restores
-  // shards. No checkpoint could be complete.
-  absl::Status CheckTrainDir(const std::string& run_id) const;
   bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();
   void StartCoordinator();

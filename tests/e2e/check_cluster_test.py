@@ -90,6 +90,18 @@ class CheckCluster(EndToEndTest):
         other = self.write_config("other.config", width=0.25)
         text = self.check("ps_server", 200, f"--cluster={cluster}", "--task_index=1", f"--pipeline_config_path={other}")
         self.assertIn("trains another model", text)
+        # What would have this task refused: other settings, another mode, a train_dir of its own.
+        task_1 = [f"--cluster={cluster}", "--task_index=1"]
+        ours = f"--pipeline_config_path={config}"
+        self.check("ps_server", 0, *task_1, ours, f"--train_dir={self.folder / 'run'}")
+        other = self.write_config("seed.config", train="seed: 77")
+        text = self.check("ps_server", 200, *task_1, f"--pipeline_config_path={other}")
+        self.assertIn("(other job): trains with other settings than this task 1 was given", text)
+        self.assertIn("-> 77", text)
+        self.assertIn("sync_replicas: true -> false", self.check("ps_server", 200, *task_1, ours, "--sync=false"))
+        text = self.check("ps_server", 200, *task_1, ours, f"--train_dir={self.folder / 'elsewhere'}")
+        self.assertIn(f"train_dir {self.folder / 'elsewhere'} of ps task 1 has no EPOCH", text)
+        self.assertFalse((self.folder / "elsewhere").exists())
         text = self.check("worker", 200, "--ps=" + ",".join(reversed(cluster.split(","))))
         self.assertIn("is task 1 of the job, not task 0", text)
 

@@ -208,10 +208,12 @@ TEST_F(ClusterCheckTest, ReportsMissingVariables) {
 }
 
 TEST_F(ClusterCheckTest, ReportsAnotherNumberOfTasksOrModel) {
-  options_.layout_signature = "ssd";
+  options_.job_difference = [](const ps::JobReply& told) {
+    return absl::StrCat("trains another model: ", told.layout_signature());
+  };
   ClusterReport report = Check({zero_.address(), one_.address()});
   EXPECT_EQ(report.peers[0].state, PeerState::kOtherJob);
-  EXPECT_THAT(report.peers[0].reason, HasSubstr("another model"));
+  EXPECT_THAT(report.peers[0].reason, HasSubstr("trains another model: mobilenet"));
   zero_.job.set_tasks(3);
   report = Check({zero_.address(), one_.address()});
   EXPECT_THAT(report.peers[0].reason, HasSubstr("3 ps tasks, this process knows 2"));
