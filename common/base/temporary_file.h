@@ -1,6 +1,6 @@
 // Creates the file that takes the place of another one once it is complete.
 //
-// Thread rule: a thread-safe function.
+// Thread rule: thread-safe functions.
 #ifndef PUSHPULL_COMMON_BASE_TEMPORARY_FILE_H_
 #define PUSHPULL_COMMON_BASE_TEMPORARY_FILE_H_
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "common/base/file_system.h"
 
@@ -23,6 +24,10 @@ struct TemporaryFile {
 // writes, syncs and closes it and renames it to `path`, or removes it; a killed process leaves it
 // behind. Blocks on the disk. Errors of the file system.
 absl::StatusOr<TemporaryFile> CreateTemporaryFile(FileSystem& files, const std::string& path);
+
+// Returns whether `name` is one that CreateTemporaryFile makes for a file called `file_name`, in
+// any process.
+bool IsTemporaryFileOf(absl::string_view file_name, absl::string_view name);
 
 }  // namespace pushpull
 

@@ -18,9 +18,11 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/base/temporary_file.h"
 #include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
+#include "common/config/pipeline_config.h"
 
 namespace pushpull {
 namespace {
@@ -53,14 +55,21 @@ std::optional<uint64_t> ParseCheckedLine(const std::string& text) {
   return value;
 }
 
+// Returns whether `name` is the temporary name of something that a server writes in train_dir.
+bool IsPendingOfServer(absl::string_view name) {
+  static constexpr const char* kFiles[] = {kHintFile,     kRunIdFile,      kEpochFile,
+                                           kReplicasFile, kPeerSecretFile, kTrainDirConfigName};
+  return ParsePendingEpoch(name).has_value() ||
+         std::any_of(std::begin(kFiles), std::end(kFiles),
+                     [name](const char* file) { return IsTemporaryFileOf(file, name); });
+}
+
 bool IsTrash(absl::string_view name) { return absl::StartsWith(name, kTrashPrefix); }
 
 }  // namespace
 
 void TrainDir::Sweep() {
-  RemoveLeftovers([](absl::string_view name) {
-    return absl::StartsWith(name, kPendingPrefix) || IsTrash(name);
-  });
+  RemoveLeftovers([](absl::string_view name) { return IsPendingOfServer(name) || IsTrash(name); });
 }
 
 void TrainDir::MakeRoom(uint64_t epoch) {

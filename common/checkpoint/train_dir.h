@@ -20,6 +20,9 @@
 
 namespace pushpull {
 
+// The file with the secret that ps tasks without TLS share (common/wire/security/peer_secret.h).
+inline constexpr char kPeerSecretFile[] = "peer_secret";
+
 // A train_dir that this process has locked. The destructor releases the lock and removes a folder
 // that has not been used (~TrainDirLock). Not thread-safe. The file system must outlive it.
 class TrainDir {
@@ -37,10 +40,12 @@ class TrainDir {
   // Returns when the number is on the disk. After an error the file holds the old or the new one.
   absl::Status WriteReplicas(uint32_t num_replicas);
 
-  // Removes what a killed server left: .tmp-* and .trash-*. A checkpoint whose removal had begun is
-  // renamed back if an evaluator protects it, its manifest is still there, and no other folder has
-  // its name. It stays as .trash-* if it is unknown whether it is protected or has its manifest.
-  // Logs failures. Call it after recovery and before this server's first checkpoint.
+  // Removes what a killed server left: .tmp-ckpt-*, the temporary files of what servers write here,
+  // and .trash-*. Temporary files of other programs stay, such as that of an exporter, which may
+  // still be writing it. A checkpoint whose removal had begun is renamed back if an evaluator
+  // protects it, its manifest is still there, and no other folder has its name. It stays as
+  // .trash-* if it is unknown whether it is protected or has its manifest. Logs failures. Call it
+  // after recovery and before this server's first checkpoint.
   void Sweep();
 
   // Removes the checkpoints that servers of epochs before `epoch` have written but not published. A

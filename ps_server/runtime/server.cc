@@ -12,6 +12,7 @@
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
@@ -29,7 +30,6 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(2);
 constexpr absl::Duration kRestoreCheckTimeout = absl::Seconds(2);
 // How long another task waits for the process of task 0, which may itself wait for a machine.
 constexpr absl::Duration kCoordinatorPatience = absl::Minutes(5);
-constexpr char kPeerSecretFile[] = "peer_secret";
 constexpr absl::Duration kSecretPatience = absl::Seconds(10);
 
 // Adds to the error of a secret what ps tasks in several processes need. Leaves an error that may

@@ -48,6 +48,26 @@ TEST(TrainDir, SweepsLeftoversOnly) {
   EXPECT_EQ(*files.List("/d"), (std::vector<std::string>{".other", "LOCK", "ckpt-00000001"}));
 }
 
+// Each start of a server sweeps, and an exporter or an evaluator may be writing into the folder.
+TEST(TrainDir, SweepsTheServersOwnTemporaryFilesAlone) {
+  MemoryFileSystem files;
+  const auto dir = TrainDir::Open(&files, "/d");
+  ASSERT_TRUE(dir.ok());
+  const std::vector<std::string> of_others = {
+      ".tmp-EPOCH-",          ".tmp-EPOCH-77",          ".tmp-checkpoint-small.onnx-77-0",
+      ".tmp-model.onnx-77-0", ".tmp-new-model.onnx-77", ".tmp-results.json-77-12"};
+  for (const std::string& name : of_others) files.Corrupt("/d/" + name, "being written");
+  for (const char* name :
+       {".tmp-EPOCH-77-0", ".tmp-REPLICAS-77-1", ".tmp-run_id-77-2", ".tmp-checkpoint-77-3",
+        ".tmp-pipeline.config-77-4", ".tmp-peer_secret-77-5"}) {
+    files.Corrupt(absl::StrCat("/d/", name), "left by a killed server");
+  }
+  (*dir)->Sweep();
+  std::vector<std::string> left = of_others;
+  left.push_back("LOCK");
+  EXPECT_EQ(*files.List("/d"), left);
+}
+
 // The server was killed between the rename that begins a deletion and its look at what an evaluator
 // protects meanwhile.
 TEST(TrainDir, SweepPutsAProtectedCheckpointBack) {
