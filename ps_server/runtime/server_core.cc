@@ -73,6 +73,10 @@ absl::StatusOr<std::unique_ptr<ServerCore>> ServerCore::Open(JobSpec job, Server
   } else {
     core->WarnOfStateOfOtherTasks();
   }
+  if (!core->options_.state_dir.empty()) {
+    // A shard says what is wrong with a folder that cannot be made.
+    core->state_folder_ = OutputFolder::Make(files, core->options_.state_dir).value_or(nullptr);
+  }
   for (int i = 0; i < core->options_.num_tasks; ++i) {
     PP_RETURN_IF_ERROR(core->OpenShard(core->options_.first_task + i));
   }

@@ -22,6 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
 #include "common/base/monotonic_wait.h"
+#include "common/base/output_folder.h"
 #include "common/base/thread_pool.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/trace/trace_writer.h"
@@ -47,7 +48,7 @@ struct SharedServerOptions {
   // Null: the server takes it.
   std::shared_ptr<TrainDir> locked_train_dir = nullptr;
   uint32_t num_replicas = 0;  // 0: as many as the first clone announces
-  std::string state_dir;      // empty: anonymous memory
+  std::string state_dir;      // created if absent; empty: anonymous memory
   // Recover from a checkpoint, not from mapped state. NOT_FOUND: there is none.
   bool from_checkpoint = false;
   std::optional<uint64_t> from_step = std::nullopt;  // step of that checkpoint; nullopt: the newest
@@ -183,6 +184,9 @@ class ServerCore {
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<TrainingMonitor> monitor_;
   std::unique_ptr<CoordinatorRuntime> coordinator_;
+  // Removes state_dir if this process has made it and no state file stays. Destroyed after the
+  // shards. May be null.
+  std::unique_ptr<OutputFolder> state_folder_;
   std::vector<std::unique_ptr<ShardRuntime>> shards_;
   std::vector<std::unique_ptr<TaskHandler>> handlers_;
 

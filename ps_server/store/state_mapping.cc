@@ -199,6 +199,11 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
       PP_RETURN_IF_ERROR(mapping->TakeOverFile(header));
       if (mapping->is_file()) return mapping;
       status = mapping->MakeFile(header);
+      // A server that ends removes a folder that it has made, once the folder is empty.
+      if (!status.ok() && access(state_dir.c_str(), F_OK) != 0) {
+        status = PrepareFolder(state_dir);
+        if (status.ok()) status = mapping->MakeFile(header);
+      }
     }
     if (absl::IsFailedPrecondition(status)) return status;
     if (status.ok()) return mapping;

@@ -166,9 +166,10 @@ class BadInput(EndToEndTest):
         first.wait_for("listening on")
         second = self.start("second.log", "ps_server", f"--pipeline_config_path={config}",
                             f"--train_dir={self.folder / 'other'}",
-                            f"--listen={self.address('run')}", "--state_dir=")
+                            f"--listen={self.address('run')}", f"--state_dir={self.folder / 'state' / 'mine'}")
         self.expect(second, 65, "run.sock", "in use")
         self.assertFalse((self.folder / "other").exists())
+        self.assertFalse((self.folder / "state").exists())
 
     def test_second_server_on_one_directory(self):
         config = self.write_config()

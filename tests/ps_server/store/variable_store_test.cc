@@ -1,6 +1,9 @@
 #include "ps_server/store/variable_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -59,6 +62,24 @@ TEST_F(VariableStoreTest, StartsEmptyAndFillsAVersion) {
   const Payload payload = store->WeightsPayload(*pinned);
   EXPECT_EQ(payload.size_bytes, layout_.total_elements() * sizeof(float));
   EXPECT_EQ(payload.data, reinterpret_cast<const char*>(pinned->vectors.weights));
+}
+
+// A server that ends removes the folder that it has made, while another one starts there.
+TEST_F(VariableStoreTest, AFolderThatVanishesMeanwhileIsMadeAgain) {
+  VariableStoreOptions options = dir_.options();
+  options.state_dir += "/mine";
+  for (int round = 0; round < 1000; ++round) {
+    std::filesystem::create_directory(options.state_dir);
+    std::barrier start(2);
+    std::thread ending([&] {
+      start.arrive_and_wait();
+      rmdir(options.state_dir.c_str());
+    });
+    start.arrive_and_wait();
+    const auto store = Open(options);
+    ending.join();
+    ASSERT_TRUE(store->is_file()) << "round " << round;
+  }
 }
 
 TEST_F(VariableStoreTest, VectorsAreAlignedAndDoNotOverlap) {
