@@ -405,17 +405,16 @@ void ServerCore::AnnounceEnd(const absl::Status& end) {
 }
 
 std::optional<uint64_t> ServerCore::VerifiedStep() {
-  absl::MutexLock lock(&mutex_);
-  if (!IsCoordinator() || has_verified_) return verified_step_;
-  has_verified_ = true;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!IsCoordinator() || std::exchange(has_verified_, true)) return verified_step_;
+  }
   const uint64_t durable_step = coordinator_->Status().durable_step();
   if (durable_step == 0) return std::nullopt;
   const absl::Status verified = checkpointer_->Verify(durable_step);
-  if (verified.ok()) {
-    verified_step_ = durable_step;
-  } else {
-    LOG(WARNING) << "the last checkpoint does not verify: " << verified.message();
-  }
+  LOG_IF(WARNING, !verified.ok()) << "the last checkpoint does not verify: " << verified.message();
+  absl::MutexLock lock(&mutex_);
+  if (verified.ok()) verified_step_ = durable_step;
   return verified_step_;
 }
 

@@ -160,7 +160,7 @@ class ServerCore {
   // Returns the step of the newest checkpoint if it can be read back and verified. The first
   // call reads the checkpoint; to be called after the job has ended. In a process without task
   // 0 it returns what task 0 has told.
-  std::optional<uint64_t> VerifiedStep();
+  std::optional<uint64_t> VerifiedStep() ABSL_LOCKS_EXCLUDED(mutex_);
   // Remembers when the process was told to drain, by a signal or an administrator.
   void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends this task as the coordinator in another process orders.

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 #include "common/wire/error_detail.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/runtime/server_core.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/job/test_job.h"
 
 namespace pushpull {
@@ -101,6 +103,32 @@ TEST_F(AnnounceEndTest, ADrainByAnAdministratorHasTheSameLimit) {
   };
   EXPECT_EQ(AnnouncementAfter(limit_, drain), absl::ZeroDuration());
   EXPECT_EQ(told_, 1);
+}
+
+// A checkpoint is read at the speed of the disk. psctl drain, for one, needs the lock meanwhile.
+TEST(ServerCoreEndTest, NoOtherThreadWaitsWhileTheLastCheckpointIsRead) {
+  TestFolder folder;
+  PosixFileSystem disk;
+  FailingReads files(&disk);
+  TestServerOptions options;
+  options.files = &files;
+  TestServer server(folder, options);
+  absl::Notification called;
+  bool has_waited = true;
+  std::thread other;
+  files.Fail(FailingReads::What::kOpen, "/MANIFEST.json", absl::OkStatus(), 1);
+  files.AtFailure([&] {
+    other = std::thread([&] {
+      server.core().End(absl::OkStatus());
+      called.Notify();
+    });
+    has_waited = !called.WaitForNotificationWithTimeout(absl::Seconds(10));
+  });
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_TRUE(absl::IsCancelled(TrainAndDrainInStep(&server, 5)));
+  ASSERT_TRUE(other.joinable()) << "the checkpoint was not read back";
+  other.join();
+  EXPECT_FALSE(has_waited);
 }
 
 ServerCoreOptions OptionsOfTask1(const std::string& train_dir) {
