@@ -209,11 +209,11 @@ void Coordinator::Do(const followup::Published&) {
 }
 
 void Coordinator::Do(const followup::FinalCheckpointFailed& followup) {
-  if (job_.draining) {
-    EndDrained();
-  } else {
-    Stop(followup.reason);
-  }
+  if (!job_.draining) return Stop(followup.reason);
+  Warn(absl::StrFormat("%s; the server ends without a checkpoint of step %d; %s",
+                       followup.reason.message(), job_.version, checkpoints_.DescribeNewest()),
+       &actions_);
+  EndDrained();
 }
 
 void Coordinator::Do(const followup::Stop& followup) {

@@ -1,6 +1,9 @@
 #include "ps_server/runtime/run_files.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -10,6 +13,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/config/pipeline_config.h"
+#include "common/trace/event_files.h"
 #include "ps_server/store/state_of_other_tasks.h"
 
 namespace pushpull {
@@ -119,11 +123,22 @@ absl::Status RunFiles::Carry(const std::vector<RunStateAction>& actions) {
         RemoveStateFiles();
         break;
       case RunStateAction::Kind::kKeepStateFiles:
-        LOG(INFO) << "mapped state stays for the next start: " << action.reason;
+        LogKept(action.reason);
         break;
     }
   }
   return absl::OkStatus();
+}
+
+void RunFiles::LogKept(const std::string& reason) const {
+  const bool in_files = std::all_of(stores_.begin(), stores_.end(),
+                                    [](const auto* store) { return store->is_file(); });
+  if (in_files || !state_.all_restored()) {
+    LOG(INFO) << "mapped state stays for the next start: " << reason;
+  } else {
+    LOG(WARNING) << "the variables are lost with this process, because they are in anonymous "
+                 << "memory, and the next server goes back to the newest checkpoint: " << reason;
+  }
 }
 
 absl::Status RunFiles::RenameGivenUp() {
@@ -141,8 +156,25 @@ absl::Status RunFiles::RenameGivenUp() {
   return files_->SyncDirectory(train_dir_->path());
 }
 
+void RunFiles::WarnOfLostSteps() const {
+  const bool begins_at_0 = std::all_of(stores_.begin(), stores_.end(), [](const auto* store) {
+    return store->newest().value_or(0) == 0;
+  });
+  const std::string& folder = train_dir_->path();
+  const auto checkpoints = ListCheckpoints(*files_, folder);
+  if (!begins_at_0 || !checkpoints.ok() || !checkpoints->empty()) return;
+  const std::string events = FindTrainedEvents(*files_, folder);
+  if (events.empty()) return;
+  LOG(WARNING)
+      << "a run has trained in " << folder << ", as " << events << " shows, but there is "
+      << "neither a checkpoint of it nor mapped state, so training begins at step 0. To go "
+      << "on with it instead, stop this server, bring back its ckpt-* folders, or start "
+      << "with its --state_dir on its machine";
+}
+
 absl::Status RunFiles::WriteTrainDir() {
   train_dir_->Sweep();
+  WarnOfLostSteps();
   PP_RETURN_IF_ERROR(RenameGivenUp());  // also a checkpoint that Sweep has put back
   PP_RETURN_IF_ERROR(SetStateAside(*files_, state_of_other_tasks_));
   PP_RETURN_IF_ERROR(WriteFileAtomically(*files_, JoinPath(train_dir_->path(), kTrainDirConfigName),

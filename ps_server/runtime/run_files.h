@@ -101,9 +101,14 @@ class RunFiles {
  private:
   absl::Status Carry(const std::vector<RunStateAction>& actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Logs that the state files stay, or that state in anonymous memory is lost. reason: why it is
+  // needed.
+  void LogKept(const std::string& reason) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Renames the checkpoints that GiveUpCheckpointsAfter names.
   absl::Status RenameGivenUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteTrainDir() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Logs it if an event file shows that a run has trained in train_dir, of which nothing is left.
+  void WarnOfLostSteps() const;
   void RemoveStateFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem* const files_;

@@ -188,6 +188,8 @@ ElementRange VariableStore::range() const {
 
 const std::string& VariableStore::fresh_reason() const { return mapping_->memory->fresh_reason(); }
 
+bool VariableStore::is_file() const { return mapping_->memory->is_file(); }
+
 const std::string& VariableStore::path() const { return mapping_->memory->path(); }
 
 std::optional<uint64_t> VariableStore::unfit_version() const {

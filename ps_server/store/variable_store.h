@@ -77,6 +77,8 @@ class VariableStore {
   ElementRange range() const;
   // Returns why no earlier state was taken over; empty if it was.
   const std::string& fresh_reason() const;
+  // Returns whether the state is in a file, not in anonymous memory.
+  bool is_file() const;
   // Returns the path of the file, and the newest version of a file that is there but does not fit
   // although it is of this run: the settings have changed. AdoptFile sets such a file aside.
   const std::string& path() const;

@@ -193,6 +193,9 @@ TEST_F(CoordinatorEpochsTest, ADrainDoesNotWaitForTheDiskOfTheLastCheckpoint) {
   for (int i = 0; i < 3; ++i) Pass(absl::Seconds(2));
   EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
   EXPECT_TRUE(Take<coordinator_action::Stopped>().empty());
+  EXPECT_THAT(Take<coordinator_action::Notice>().back().text,
+              HasSubstr("no space left; the server ends without a checkpoint of step 3; no "
+                        "checkpoint has been published"));
 }
 
 // The server was killed after the last step and before its first checkpoint.

@@ -105,7 +105,7 @@ TEST_F(AnnounceEndTest, ADrainByAnAdministratorHasTheSameLimit) {
   EXPECT_EQ(told_, 1);
 }
 
-// A checkpoint is read at the speed of the disk. psctl drain, for one, needs the lock meanwhile.
+// A checkpoint is read at the speed of the disk, and calls that end the server come meanwhile.
 TEST(ServerCoreEndTest, NoOtherThreadWaitsWhileTheLastCheckpointIsRead) {
   TestFolder folder;
   PosixFileSystem disk;
