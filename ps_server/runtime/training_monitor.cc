@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 namespace pushpull {
 namespace {
@@ -26,7 +28,7 @@ uint64_t ScalarInterval(uint64_t last_step) {
 }
 
 TrainingMonitor::TrainingMonitor(const JobSpec* job, Clock* clock)
-    : job_(job), clock_(clock), window_start_(clock->Now()) {}
+    : job_(job), clock_(clock), names_({kTotalLoss, kAccuracy}), window_start_(clock->Now()) {}
 
 void TrainingMonitor::WriteTo(EventWriter* events) {
   absl::MutexLock lock(&mutex_);
@@ -42,7 +44,9 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
     const double weight = static_cast<double>(part.samples);
     for (const ps::Metric& metric : part.metrics) {
       now[metric.name()].Add(metric.value(), weight);
-      metrics_[metric.name()].Add(metric.value(), weight);
+      if (MayKeep(metric.name(), part.worker_id)) {
+        metrics_[metric.name()].Add(metric.value(), weight);
+      }
       if (metric.name() != kTotalLoss) continue;
       clone_loss_[part.replica].Add(metric.value(), weight);
       if (part.samples > 0) figures_.clone_loss[part.worker_id] = metric.value();
@@ -64,6 +68,16 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
   UpdateRates(samples);
   const bool is_due = step.step % ScalarInterval(step.last_step) == 0;
   if (events_ != nullptr && is_due) WriteScalars(step.step);
+}
+
+bool TrainingMonitor::MayKeep(const std::string& name, uint32_t worker_id) {
+  if (names_.count(name) > 0) return true;
+  if (names_.size() < kMaxMetricNames) return names_.insert(name).second;
+  LOG_IF(WARNING, !std::exchange(has_left_out_, true))
+      << "clone " << worker_id << " reports a metric \"" << name << "\", but this job has "
+      << kMaxMetricNames << " names of metrics already, so this one and further ones are left out "
+      << "of the event file: a metric should have the same name in every step";
+  return false;
 }
 
 void TrainingMonitor::UpdateRates(uint64_t samples) {

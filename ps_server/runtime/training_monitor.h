@@ -3,8 +3,10 @@
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_TRAINING_MONITOR_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_TRAINING_MONITOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,9 @@ namespace pushpull {
 // Thread-safe.
 class TrainingMonitor {
  public:
+  // Names of metrics that one server keeps. Every clone can send new ones with each contribution.
+  static constexpr size_t kMaxMetricNames = 1000;
+
   // Scalars are written at steps that are multiples of ScalarInterval; each is the mean since the
   // last write. `job` and `clock` must outlive the monitor.
   TrainingMonitor(const JobSpec* job, Clock* clock);
@@ -31,6 +36,8 @@ class TrainingMonitor {
   // call, and if `events` is null, no scalars are written.
   void WriteTo(EventWriter* events);
 
+  // Metrics whose names would be more than kMaxMetricNames are left out of the scalars. The first
+  // one is logged, with the clone that sent it.
   void StepApplied(const coordinator_action::StepApplied& step);
   // Returns the present figures. While no step is applied the rates fall. They are 0 once no step
   // has been applied for 10 s and for the time of four steps at the rate before.
@@ -52,6 +59,9 @@ class TrainingMonitor {
   void LowerRates(TrainingFigures* figures) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateRates(uint64_t samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether the metric is one of those that are kept; a new one is until there are too
+  // many.
+  bool MayKeep(const std::string& name, uint32_t worker_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobSpec* const job_;
   Clock* const clock_;
@@ -59,6 +69,8 @@ class TrainingMonitor {
   mutable absl::Mutex mutex_;
   EventWriter* events_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of all metrics that are kept
+  bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write
   std::map<uint32_t, Mean> clone_loss_ ABSL_GUARDED_BY(mutex_);
   Mean staleness_ ABSL_GUARDED_BY(mutex_);

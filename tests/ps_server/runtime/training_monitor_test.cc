@@ -5,11 +5,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "common/base/record_io.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -114,6 +116,29 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_FLOAT_EQ(at["global_step/sec"], 0.5);
   EXPECT_FLOAT_EQ(at["images/sec"], 31.0 / 4.0);
   EXPECT_EQ(at.size(), 8);
+}
+
+// A program may put the number of the step into a metric's name.
+TEST_F(TrainingMonitorTest, LeavesOutMetricsWithEverNewNames) {
+  TrainingMonitor monitor(job_.get(), &clock_);
+  monitor.WriteTo(events_.get());
+  const WarningSink log;
+  coordinator_action::StepApplied step;
+  step.last_step = 4'000'000;  // scalars are written every 2000 steps
+  for (step.step = 1; step.step <= 2000; ++step.step) {
+    step.parts = {Part(0, 10, 1.0, 0.5), Part(1, 21, 2.0, 1.0)};
+    step.parts[1].metrics[0].set_name(absl::StrCat("of step ", step.step));
+    monitor.StepApplied(step);
+  }
+  EXPECT_EQ(log.Count("clone 1 reports a metric \"of step 999\""), 1);
+  EXPECT_EQ(log.warnings.size(), 1u);
+  ASSERT_TRUE(events_->Close().ok());
+  const Scalars scalars = ReadScalars(files_, events_->path()).at(2000);
+  EXPECT_EQ(scalars.count("of step 998"), 1);
+  EXPECT_EQ(scalars.count("of step 999"), 0);
+  EXPECT_EQ(scalars.count("Loss/total_loss"), 1);
+  EXPECT_EQ(scalars.size(), TrainingMonitor::kMaxMetricNames + 3)
+      << "with the loss of clone 0, the learning rate and the staleness";
 }
 
 TEST_F(TrainingMonitorTest, RatesFallWhenNoStepComes) {
