@@ -91,13 +91,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         drop_unwritten()
 
 
-def _run(arguments: Optional[Sequence[str]]) -> int:
-    parser = _parser()
-    flags = parser.parse_args(arguments)
-    # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if flags.command == "doctor":
-        return doctor.main()
+def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _supervisor.Options:
+    """Checks the flags of `pushpull worker`, and returns what the supervisor needs of them.
+
+    Ends the process with EXIT_USAGE if a flag is wrong. Raises InstallationError if the client library is missing.
+    """
     if flags.num_clones < 1 or flags.num_workers < 1:
         parser.error("--num_clones and --num_workers must be at least 1")
     if not 0 <= flags.worker_index < flags.num_workers:
@@ -107,9 +105,6 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
             _library.check_precision(name, getattr(flags, name))
     except ValueError as error:
         parser.error(f"--{error}")
-    except Error as error:
-        say(str(error))
-        return error.exit_code
     command = flags.program if flags.module is None else ["-m", *flags.module]
     problem = _supervisor.check_command(command)
     if problem is not None:
@@ -118,20 +113,26 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
         parser.error("--pipeline_config_path and --train_dir belong together")
     if flags.pipeline_config_path and flags.ps:
         parser.error(f"--ps={flags.ps} names a server and --pipeline_config_path starts one: give one of them")
+    if flags.pipeline_config_path and flags.num_workers > 1:
+        parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
     options = _supervisor.Options(flags.ps or _DEFAULT_PS, flags.num_clones, flags.num_workers, flags.worker_index,
                                   command)
     options.environment = {"PUSHPULL_GRADIENT_PRECISION": flags.gradient_precision,
                            "PUSHPULL_WEIGHT_PRECISION": flags.weight_precision,
                            "PUSHPULL_SHARED_MEMORY": str(int(flags.shared_memory == "true")),
                            "PUSHPULL_INSECURE": str(int(flags.insecure))}
-    if not flags.pipeline_config_path:
-        return _supervisor.Supervisor(options).run()
-    if flags.num_workers > 1:
-        parser.error("--pipeline_config_path starts a server for one worker; with several, start ps_server by hand")
+    return options
+
+
+def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, train_dir: str) -> int:
+    """Starts a ps_server, runs the clones, and waits for the server's end. Returns the exit code of the worker.
+
+    Raises Error if the server cannot be started or fails.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)  # until the supervisor handles them
     try:
-        with LocalServer(pathlib.Path(flags.pipeline_config_path), flags.train_dir, flags.num_clones) as server:
+        with LocalServer(config, train_dir, options.num_clones) as server:
             options.ps, options.server = server.address, server
             supervisor = _supervisor.Supervisor(options)
             code = supervisor.run()
@@ -140,6 +141,20 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
             return code
     except _Stopped:
         return _supervisor.EXIT_STOPPED
+
+
+def _run(arguments: Optional[Sequence[str]]) -> int:
+    parser = _parser()
+    flags = parser.parse_args(arguments)
+    # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if flags.command == "doctor":
+        return doctor.main()
+    try:
+        options = _options(parser, flags)
+        if flags.pipeline_config_path:
+            return _supervise_with_server(options, pathlib.Path(flags.pipeline_config_path), flags.train_dir)
+        return _supervisor.Supervisor(options).run()
     except Error as error:
         say(str(error))
         return error.exit_code

@@ -112,15 +112,16 @@ class _Clone:
         self.number = number  # among the clones of this worker
         self.session = secrets.randbits(64) | 1
         self.process_number = 0
-        self.process: Optional[subprocess.Popen[bytes]] = None
-        self.outputs: list[tuple[_Stream, IO[bytes]]] = []
-        self.reports: Optional[_Stream] = None
-        self.report: Optional[Progress] = None
-        self.training_since: Optional[float] = None
+        self.process: Optional[subprocess.Popen[bytes]] = None  # None: none runs
+        self.outputs: list[tuple[_Stream, IO[bytes]]] = []  # the process's stdout and stderr, and where each goes
+        self.reports: Optional[_Stream] = None  # the pipe for the process's reports
+        self.report: Optional[Progress] = None  # the last one, perhaps of an earlier process
+        # Times of time.monotonic().
+        self.training_since: Optional[float] = None  # the process's first report of a step; None: none yet
         self.restart_at: Optional[float] = 0.0  # None: it runs, is done or has left
-        self.rapid_deaths = 0
-        self.left = False
-        self.last_death = ""
+        self.rapid_deaths = 0  # in a row: of processes that trained for less than SETTLED_S
+        self.left = False  # it was evicted
+        self.last_death = ""  # how the last process ended or failed to start, for people
 
 
 def describe_exit(code: int) -> str:

@@ -115,6 +115,34 @@ def check_samples(samples: int) -> int:
     return number
 
 
+class _StartArguments:
+    """The variables and their values as pushpull_clone_start takes them. Must live until the call has returned."""
+
+    def __init__(self, variables: Sequence[Variable], values: Sequence[FloatArray]) -> None:
+        if len(variables) != len(values):
+            raise ValueError(f"{len(variables)} variables have {len(values)} values")
+        self.entries = (_library.Variable * len(variables))()
+        self.values = (_library.FloatPointer * len(variables))()
+        self._kept: list[object] = []  # what the entries and the values point to
+        for i, (variable, value) in enumerate(zip(variables, values)):
+            array = numpy.asarray(value, dtype=numpy.float32, order="C")
+            if array.shape != variable.shape:
+                raise ValueError(f"{variable.name} has the shape {list(variable.shape)}, but its value has the shape "
+                                 f"{list(array.shape)}")
+            shape = (ctypes.c_int64 * len(variable.shape))(*variable.shape)
+            self._kept += [array, shape]
+            self.values[i] = array.ctypes.data_as(_library.FloatPointer)
+            entry = self.entries[i]
+            entry.name = variable.name.encode()
+            entry.shape = shape
+            entry.rank = len(variable.shape)
+            entry.moving_statistic = variable.moving_statistic
+            entry.l2_weight = variable.weight_decay
+            entry.learning_rate_multiplier = variable.learning_rate_multiplier
+            entry.frozen = variable.frozen
+            entry.moving_average_decay = variable.moving_average_decay
+
+
 class ParameterServer:
     """A clone's connection. Create it with `pushpull.connect` or `LocalServer.connect`."""
 
@@ -139,7 +167,6 @@ class ParameterServer:
         self._returned = True  # whether the caller of next_batch has got the batch in _batch
         self._last: Optional[RawBatch] = None  # that next_batch has returned
         self._arrays: dict[int, FloatArray] = {}
-        self._variables: list[Variable] = []
         self.clone = int(options.worker_id)
         self.num_clones = int(options.num_replicas)
         _open[id(self)] = self
@@ -257,36 +284,15 @@ class ParameterServer:
         if self._stopped or self._registers:
             raise StoppedError("this connection has registered, or was stopped before or while it did; connect again")
         num_samples = operator.index(num_samples)
-        if len(variables) != len(values):
-            raise ValueError(f"{len(variables)} variables have {len(values)} values")
-        entries = (_library.Variable * len(variables))()
-        pointers = (_library.FloatPointer * len(variables))()
-        kept: list[object] = []  # what the entries point to
-        for entry, variable, value, i in zip(entries, variables, values, range(len(variables))):
-            array = numpy.asarray(value, dtype=numpy.float32, order="C")
-            if array.shape != variable.shape:
-                raise ValueError(f"{variable.name} has the shape {list(variable.shape)}, but its value has the shape "
-                                 f"{list(array.shape)}")
-            shape = (ctypes.c_int64 * len(variable.shape))(*variable.shape)
-            kept += [array, shape]
-            entry.name = variable.name.encode()
-            entry.shape = shape
-            entry.rank = len(variable.shape)
-            entry.moving_statistic = variable.moving_statistic
-            entry.l2_weight = variable.weight_decay
-            entry.learning_rate_multiplier = variable.learning_rate_multiplier
-            entry.frozen = variable.frozen
-            entry.moving_average_decay = variable.moving_average_decay
-            pointers[i] = array.ctypes.data_as(_library.FloatPointer)
+        arguments = _StartArguments(variables, values)
         self._registers = True  # and stays so after an exception such as KeyboardInterrupt
         try:
             self._do(self._library.pushpull_clone_computes_on, device.encode(), rounding.encode())
-            self._do(self._library.pushpull_clone_start, entries, len(variables), pointers, num_samples)
+            self._do(self._library.pushpull_clone_start, arguments.entries, len(variables), arguments.values,
+                     num_samples)
         except Exception:
             self._registers = False
             raise
-        self._variables = list(variables)
-        del kept
         self._end_others()
 
     def _end_others(self) -> None:
