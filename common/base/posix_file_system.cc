@@ -115,10 +115,7 @@ class PosixReadableFile final : public ReadableFile {
         if (errno == EINTR) continue;
         return ErrnoToStatus(errno, "read", path_);
       }
-      if (got == 0) {
-        return absl::OutOfRangeError(
-            absl::StrCat(path_, " ends at byte ", offset, ", expected ", size, " more"));
-      }
+      if (got == 0) return EndsBefore(offset + size);
       out += got;
       offset += got;
       size -= got;
@@ -137,6 +134,14 @@ class PosixReadableFile final : public ReadableFile {
   }
 
  private:
+  // The file may have been shortened since it was opened, so its size is asked for again.
+  absl::Status EndsBefore(int64_t expected_bytes) const {
+    struct stat info;
+    if (fstat(fd_, &info) != 0) return ErrnoToStatus(errno, "stat", path_);
+    return absl::OutOfRangeError(absl::StrCat(path_, " ends at byte ", info.st_size,
+                                              ", expected at least ", expected_bytes, " bytes"));
+  }
+
   int fd_;
   int64_t size_;
   std::string path_;

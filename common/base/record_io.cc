@@ -47,16 +47,27 @@ absl::Status RecordReader::Error(absl::string_view what) const {
   return absl::DataLossError(absl::StrCat(path_, " at byte ", offset_, ": ", what));
 }
 
+absl::Status RecordReader::EndsWithin(absl::string_view what) const {
+  return Error(absl::StrCat("the file ends at byte ", file_->size_bytes(), ", within ", what,
+                            "; copy or make the file again"));
+}
+
+absl::Status RecordReader::ReadAt(int64_t offset, char* destination, int64_t size) const {
+  const absl::Status read = file_->ReadAt(offset, destination, size);
+  if (!absl::IsOutOfRange(read)) return read;
+  return Error(absl::StrCat("the file is shorter than when it was opened: ", read.message()));
+}
+
 absl::StatusOr<int64_t> RecordReader::ReadLength() const {
   const int64_t left = file_->size_bytes() - offset_;
   if (left == 0) return -1;
   std::array<char, kLengthBytes> header;
   const int64_t header_bytes = std::min(left, kLengthBytes);
-  PP_RETURN_IF_ERROR(file_->ReadAt(offset_, header.data(), header_bytes));
+  PP_RETURN_IF_ERROR(ReadAt(offset_, header.data(), header_bytes));
   if (offset_ == 0 && header_bytes >= 2 && header[0] == '\x1f' && header[1] == '\x8b') {
     return Error("this is a gzip file; decompress it first");
   }
-  if (left < kLengthBytes) return Error("file ends within the length of a record");
+  if (left < kLengthBytes) return EndsWithin("the length of a record");
   const uint64_t length = LittleEndian(header.data(), 8);
   const uint32_t length_crc = MaskCrc32c(Crc32c(header.data(), 8));
   if (const uint32_t stored = LittleEndian(header.data() + 8, 4); stored != length_crc) {
@@ -68,7 +79,9 @@ absl::StatusOr<int64_t> RecordReader::ReadLength() const {
         absl::StrCat("record of ", length, " bytes, at most ", kMaxRecordBytes, " are allowed"));
   }
   if (left - kLengthBytes - kFooterBytes < static_cast<int64_t>(length)) {
-    return Error(absl::StrCat("file ends within a record of ", length, " bytes"));
+    return EndsWithin(
+        absl::StrCat("a record of ", length, " bytes that would end at byte ",
+                     offset_ + kLengthBytes + static_cast<int64_t>(length) + kFooterBytes));
   }
   return static_cast<int64_t>(length);
 }
@@ -88,11 +101,11 @@ absl::StatusOr<bool> RecordReader::Next(std::string* record) {
   for (int64_t done = 0; done < length; done = record->size()) {
     const int64_t bytes = std::min<int64_t>(length - done, kReadBytes);
     record->resize(done + bytes);
-    PP_RETURN_IF_ERROR(file_->ReadAt(offset_ + kLengthBytes + done, record->data() + done, bytes));
+    PP_RETURN_IF_ERROR(ReadAt(offset_ + kLengthBytes + done, record->data() + done, bytes));
     crc = ExtendCrc32c(crc, record->data() + done, bytes);
   }
   std::array<char, kFooterBytes> footer;
-  PP_RETURN_IF_ERROR(file_->ReadAt(offset_ + kLengthBytes + length, footer.data(), kFooterBytes));
+  PP_RETURN_IF_ERROR(ReadAt(offset_ + kLengthBytes + length, footer.data(), kFooterBytes));
   if (const uint32_t stored = LittleEndian(footer.data(), 4); stored != MaskCrc32c(crc)) {
     return Error(
         absl::StrFormat("checksum of the record is %08x, expected %08x", stored, MaskCrc32c(crc)));

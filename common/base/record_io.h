@@ -31,8 +31,9 @@ class RecordReader {
   RecordReader(const ReadableFile* file, std::string path, int64_t offset = 0);
 
   // Reads the next record, or returns false at the end of the file. DATA_LOSS, with path and
-  // offset: a wrong checksum, a length above kMaxRecordBytes, or a file that ends within a record.
-  // After an error the reader stays at the same record.
+  // offset of the record: a wrong checksum, a length above kMaxRecordBytes, or a file that ends
+  // within the record, also one that was shortened after it was opened; the message then names the
+  // byte at which the file ends. After an error the reader stays at the same record.
   absl::StatusOr<bool> Next(std::string* record);
   // Skips the next record without reading its data. Verifies the length, and that the file is long
   // enough for the record. Otherwise as Next.
@@ -44,7 +45,11 @@ class RecordReader {
   // Returns the length of the next record, after checking that the whole record lies within the
   // file. Returns -1 at the end of the file.
   absl::StatusOr<int64_t> ReadLength() const;
+  // Returns DATA_LOSS with the path and the offset of the next record.
   absl::Status Error(absl::string_view what) const;
+  absl::Status EndsWithin(absl::string_view what) const;
+  // As ReadableFile::ReadAt, but DATA_LOSS if the file ends before the bytes that are asked for.
+  absl::Status ReadAt(int64_t offset, char* destination, int64_t size) const;
 
   const ReadableFile* file_;
   std::string path_;

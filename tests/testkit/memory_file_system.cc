@@ -158,7 +158,8 @@ class MemoryReadableFile final : public ReadableFile {
 
   absl::Status ReadAt(int64_t offset, void* destination, int64_t size) const override {
     if (offset > size_bytes() - size) {
-      return absl::OutOfRangeError(absl::StrCat(path_, " ends before byte ", offset + size));
+      return absl::OutOfRangeError(absl::StrCat(path_, " ends at byte ", size_bytes(),
+                                                ", expected at least ", offset + size, " bytes"));
     }
     if (size > 0) std::memcpy(destination, contents_->data() + offset, size);
     return absl::OkStatus();

@@ -20,10 +20,8 @@ namespace pushpull {
 namespace {
 
 // Adds the record's number to the message of a RecordReader, which begins with the path.
-// OUT_OF_RANGE becomes DATA_LOSS.
 absl::Status RecordError(int64_t record, const absl::Status& status) {
-  const std::string message = absl::StrCat("record ", record, " of ", status.message());
-  return absl::IsOutOfRange(status) ? absl::DataLossError(message) : Annotated(status, message);
+  return Annotated(status, absl::StrCat("record ", record, " of ", status.message()));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -61,7 +62,12 @@ TEST_P(FileSystemTest, WritesAndReads) {
   char buffer[3];
   ASSERT_EQ((*file)->ReadAt(2, buffer, 3), absl::OkStatus());
   EXPECT_EQ(std::string(buffer, 3), "llo");
-  EXPECT_TRUE(absl::IsOutOfRange((*file)->ReadAt(3, buffer, 3)));
+  for (const int64_t offset : {3, 5, 100}) {
+    const absl::Status status = (*file)->ReadAt(offset, buffer, 3);
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+    EXPECT_EQ(status.message(),
+              absl::StrCat(Path("a"), " ends at byte 5, expected at least ", offset + 3, " bytes"));
+  }
   const auto mapped = (*file)->Map();
   ASSERT_TRUE(mapped.ok());
   ASSERT_EQ(files_->RemoveFile(Path("a")), absl::OkStatus());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -74,10 +75,46 @@ TEST(RecordIo, DetectsATruncatedRecordWithoutReadingIt) {
   const size_t begin = Framed({"first"}).size();
   for (size_t size = begin + 1; size < good.size(); ++size) {
     const bool in_length = size < begin + 12;  // the 8 bytes of the length and their checksum
-    const std::string expected = in_length
-                                     ? "/f at byte 21: file ends within the length of a record"
-                                     : "/f at byte 21: file ends within a record of 6 bytes";
+    const std::string expected = absl::StrCat(
+        "/f at byte 21: the file ends at byte ", size, ", within ",
+        in_length ? "the length of a record" : "a record of 6 bytes that would end at byte 43",
+        "; copy or make the file again");
     EXPECT_EQ(ReadAll(good.substr(0, size)).status().message(), expected) << size;
+  }
+}
+
+// Knows its size from before it was shortened, as a file of the machine's file system does.
+class ShortenedFile final : public ReadableFile {
+ public:
+  ShortenedFile(const ReadableFile* file, int64_t earlier_size)
+      : file_(file), earlier_size_(earlier_size) {}
+  int64_t size_bytes() const override { return earlier_size_; }
+  absl::Status ReadAt(int64_t offset, void* destination, int64_t size) const override {
+    return file_->ReadAt(offset, destination, size);
+  }
+  absl::StatusOr<Payload> Map() const override { return file_->Map(); }
+
+ private:
+  const ReadableFile* const file_;
+  const int64_t earlier_size_;
+};
+
+TEST(RecordIo, NamesTheEndOfAFileThatWasShortenedAfterItWasOpened) {
+  const std::string good = Framed({"first", "second"});
+  MemoryFileSystem files;
+  for (const int64_t size : {10, 30, 40}) {
+    files.Corrupt("/f", good.substr(0, size));
+    const auto file = files.OpenForRead("/f");
+    const ShortenedFile shortened(file->get(), static_cast<int64_t>(good.size()));
+    RecordReader reader(&shortened, "/f", 21);
+    std::string record;
+    const absl::Status status = reader.Next(&record).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("/f at byte 21: the file is shorter than when it was "
+                                       "opened: /f ends at byte ",
+                                       size, ", expected at least ")));
+    EXPECT_EQ(reader.offset(), 21);
   }
 }
 

@@ -97,7 +97,7 @@ TEST(RecordSourceTest, OpenDetectsEveryTruncation) {
       EXPECT_THAT(std::string(source.status().message()),
                   AllOf(HasSubstr(absl::StrCat("record ", size < first ? 0 : 1, " of ", path)),
                         HasSubstr(absl::StrCat("at byte ", size < first ? 0 : first)),
-                        HasSubstr("file ends within")));
+                        HasSubstr(absl::StrCat("the file ends at byte ", size, ", within"))));
     }
   }
 }
@@ -254,12 +254,22 @@ TEST(RecordSourceTest, ReportsAFileTruncatedAfterOpening) {
   const std::string path = folder.Write("a.record", bytes);
   const auto source = Open(path);
   ASSERT_TRUE(source.ok()) << source.status();
-  folder.Write("a.record", bytes.substr(0, bytes.size() - 10));
+  const size_t first = Records(0, 1).size();
+  for (const size_t size : {bytes.size() - 10, first + 5, first}) {
+    folder.Write("a.record", bytes.substr(0, size));
+    Example example;
+    EXPECT_TRUE((*source)->Get(0, &example).ok());
+    const absl::Status status = (*source)->Get(1, &example);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(
+        std::string(status.message()),
+        AllOf(HasSubstr(absl::StrCat("record 1 of ", path, " at byte ", first)),
+              HasSubstr(absl::StrCat(path, " ends at byte ", size, ", expected at least "))));
+  }
+  folder.Write("a.record", bytes.substr(0, first - 5));
   Example example;
-  EXPECT_TRUE((*source)->Get(0, &example).ok());
-  const absl::Status status = (*source)->Get(1, &example);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("record 1 of ", path)));
+  EXPECT_THAT(std::string((*source)->Get(1, &example).message()),
+              HasSubstr(absl::StrCat(path, " ends at byte ", first - 5)));
 }
 
 TEST(RecordSourceTest, RefusesALabelMapWithTooManyClasses) {
