@@ -133,11 +133,10 @@ PeerReport Judge(int task, const std::string& address, const Answer& answer,
   const ps::ShardStateReply& shard = *answer.shard;
   report.run_id = Hex(shard.job_run_id());
   report.protocol_version = shard.protocol_version();
-  if (shard.protocol_version() != kProtocolVersion) {
+  const absl::Status same = CheckProtocolVersion("it", shard.protocol_version());
+  if (!same.ok()) {
     report.state = PeerState::kOtherVersion;
-    report.reason =
-        absl::StrCat("speaks protocol version ", shard.protocol_version(), ", this program ",
-                     kProtocolVersion, "; use binaries of one build");
+    report.reason = std::string(same.message());
   } else if (job != nullptr && shard.job_run_id() != job->run_id()) {
     report.state = PeerState::kOtherJob;
     report.reason =

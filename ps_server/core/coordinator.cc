@@ -19,12 +19,8 @@ namespace {
 absl::Status CheckAnswer(uint32_t shard, const ShardReply& reply) {
   const auto* const state = std::get_if<ps::ShardStateReply>(&reply);
   if (state == nullptr) return absl::OkStatus();
-  if (state->protocol_version() != kProtocolVersion) {
-    return absl::UnavailableError(
-        absl::StrFormat("its ps task speaks protocol version %d, this program speaks %d: use "
-                        "binaries of one build",
-                        state->protocol_version(), kProtocolVersion));
-  }
+  const absl::Status same = CheckProtocolVersion("its ps task", state->protocol_version());
+  if (!same.ok()) return absl::UnavailableError(same.message());
   if (state->shard() == shard) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrFormat("ps task %d answers at the address of ps task %d: give all tasks the same "

@@ -99,11 +99,7 @@ absl::Status Membership::CheckNotEvicted(uint32_t worker) const {
 absl::Status Membership::CheckAnnouncement(const ps::RegisterRequest& request) {
   const std::string who =
       absl::StrFormat("clone %d (%s)", request.worker_id(), request.peer_name());
-  if (request.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s speaks protocol version %d, the server %d: install the same release",
-                        who, request.protocol_version(), kProtocolVersion));
-  }
+  PP_RETURN_IF_ERROR(CheckProtocolVersion(who, request.protocol_version(), "the server"));
   PP_RETURN_IF_ERROR(CheckFingerprint(request, who));
   if (request.layout_signature() != options_.layout_signature) {
     ps::ErrorDetail detail;

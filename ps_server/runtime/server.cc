@@ -254,11 +254,9 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
   for (;;) {
     absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
     const absl::Duration now = clock_->Now();
-    if (told.ok() && told->protocol_version() != kProtocolVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("ps task 0 at ", options_.cluster[0], " speaks protocol version ",
-                       told->protocol_version(), ", this program speaks ", kProtocolVersion,
-                       "; use binaries of one build"));
+    if (told.ok()) {
+      PP_RETURN_IF_ERROR(CheckProtocolVersion(absl::StrCat("ps task 0 at ", options_.cluster[0]),
+                                              told->protocol_version()));
     }
     if (told.ok() && told->awaits_variables()) {
       told = absl::UnavailableError("it waits for a clone that declares the external model");

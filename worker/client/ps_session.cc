@@ -212,11 +212,7 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
     NoteServerClock(sent, job_.server_nanoseconds());
     return absl::OkStatus();
   }));
-  if (job_.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(PeerName(0), " speaks protocol version ", job_.protocol_version(),
-                     ", this program speaks ", kProtocolVersion, "; use binaries of one build"));
-  }
+  PP_RETURN_IF_ERROR(CheckProtocolVersion(PeerName(0), job_.protocol_version()));
   const int tasks = static_cast<int>(job_.tasks());
   if (addresses.size() != 1 && static_cast<int>(addresses.size()) != tasks) {
     return absl::InvalidArgumentError(

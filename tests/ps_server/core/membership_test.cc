@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -268,8 +269,10 @@ TEST_F(MembershipTest, RefusesIncompatibleWorkers) {
   EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("announces 4 clones"));
   EXPECT_THAT(std::string(Register(request).status().message()), HasSubstr("this job has 3"));
   request = RegisterRequest(0, "");
-  request.set_protocol_version(kProtocolVersion + 1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(Register(request).status()));
+  request.set_protocol_version(kProtocolVersion - 1);
+  EXPECT_EQ(Register(request).status(),
+            CheckProtocolVersion(absl::StrCat("clone 0 (", request.peer_name(), ")"),
+                                 kProtocolVersion - 1, "the server"));
   request = RegisterRequest(0, "");
   request.set_layout_signature("other");
   *request.add_variables() = options_.variables[0];

@@ -199,7 +199,8 @@ TEST_F(ClusterCheckTest, ReportsAddressesInAnotherOrder) {
 
 TEST_F(ClusterCheckTest, ReportsAnotherVersion) {
   one_.state.set_protocol_version(kProtocolVersion + 1);
-  ExpectTask1(one_.address(), PeerState::kOtherVersion, "use binaries of one build");
+  ExpectTask1(one_.address(), PeerState::kOtherVersion,
+              "upgrade this program to the release of it");
 }
 
 TEST_F(ClusterCheckTest, ReportsMissingVariables) {

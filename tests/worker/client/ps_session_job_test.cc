@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/protocol_version.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/toy_gradient_source.h"
 #include "tests/testkit/refusing_ps_client.h"
@@ -23,6 +25,7 @@ using ::testing::HasSubstr;
 
 // What the server of the test does.
 struct Behaviour {
+  uint32_t protocol_version = kProtocolVersion;
   std::string fingerprint = "one";  // that it has now
   absl::Duration lease;             // as it tells
   absl::Duration away;              // when it begins to answer registrations
@@ -39,9 +42,9 @@ class BehavingClient final : public RefusingPsClient {
   BehavingClient(const FakeClock* clock, Behaviour* behaviour)
       : clock_(clock), behaviour_(behaviour) {}
 
-  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest& request, absl::Duration) override {
+  absl::StatusOr<ps::JobReply> GetJob(const ps::JobRequest&, absl::Duration) override {
     ps::JobReply reply;
-    reply.set_protocol_version(request.protocol_version());
+    reply.set_protocol_version(behaviour_->protocol_version);
     reply.set_tasks(1);
     reply.add_addresses("test");
     reply.set_fingerprint(behaviour_->fingerprint);
@@ -90,15 +93,16 @@ class BehavingClient final : public RefusingPsClient {
 
 class PsSessionJobTest : public ::testing::Test {
  protected:
-  void Connect() {
+  absl::Status TryToConnect() {
     session_ = std::make_unique<PsSession>(
         PsSession::Options(),
         [this](const std::string&) {
           return std::make_unique<BehavingClient>(&clock_, &behaviour_);
         },
         &clock_, nullptr);
-    ASSERT_EQ(session_->Connect({"test"}), absl::OkStatus());
+    return session_->Connect({"test"});
   }
+  void Connect() { ASSERT_EQ(TryToConnect(), absl::OkStatus()); }
   absl::Status Register() { return session_->Register(layout_, /*num_images=*/0); }
 
   FakeClock clock_;
@@ -106,6 +110,18 @@ class PsSessionJobTest : public ::testing::Test {
   const VariableLayout layout_ = MakeToyLayout();
   std::unique_ptr<PsSession> session_;
 };
+
+TEST_F(PsSessionJobTest, AServerOfAnotherReleaseIsRefusedWithAWordAboutWhatToUpgrade) {
+  for (const bool server_is_newer : {false, true}) {
+    behaviour_.protocol_version = kProtocolVersion + (server_is_newer ? 1 : -1);
+    const absl::Status status = TryToConnect();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat(" speaks protocol version ", behaviour_.protocol_version,
+                                       ", this program speaks ", kProtocolVersion, ": upgrade ",
+                                       server_is_newer ? "this program to" : "ps task 0")));
+  }
+}
 
 TEST_F(PsSessionJobTest, AServerThatComesBackWithOtherSettingsIsNotWaitedFor) {
   Connect();
