@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/descriptor_limit.h"
 #include "common/base/status_macros.h"
 #include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
@@ -20,6 +21,11 @@ namespace {
 // Threads that update the local weights. They run while the program waits for its next batch, and
 // memory bounds them.
 constexpr int kUpdateThreads = 4;
+
+// The most files that a clone of one ps task opens are 8, and each further task takes 2. The rest
+// is for reconnecting and for what the program opens meanwhile.
+constexpr int kDescriptors = 16;
+constexpr int kDescriptorsPerTask = 2;
 
 ProgramCloneOptions WithPeerName(ProgramCloneOptions options) {
   if (options.session.peer_name.empty()) {
@@ -64,6 +70,9 @@ absl::Status ProgramClone::Connect() {
   PP_RETURN_IF_ERROR(CheckRunning());
   if (connected_) return absl::FailedPreconditionError("this clone is already connected");
   PP_RETURN_IF_ERROR(CheckOptions());
+  // gRPC ends the process if it lacks descriptors at its start, and otherwise waits for some.
+  PP_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptors + kDescriptorsPerTask *
+                                                             static_cast<int>(options_.ps.size())));
   const uint32_t id = options_.session.worker_id;
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients,
                       MakeGrpcClients(options_.security, options_.shared_memory, {id, id}));

@@ -49,6 +49,7 @@ class ProgramClone {
 
   // Checks the options, and fetches the job. Blocks, and fails, as PsSession::Connect does.
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: plaintext would leave this machine.
+  // RESOURCE_EXHAUSTED: the process can open too few more files (ulimit -n).
   absl::Status Connect();
   // Null before Connect has succeeded. The job as it was then.
   const ps::JobReply* job() const { return connected_ ? &session_->job() : nullptr; }

@@ -82,7 +82,8 @@ PUSHPULL_CLIENT_API void pushpull_clone_free(PushpullClone* clone);
 PUSHPULL_CLIENT_API const char* pushpull_clone_error(const PushpullClone* clone);
 
 // Waits for the server and fetches the job. Blocks until then, at most for the peer deadline.
-// CANCELLED: pushpull_clone_stop was called.
+// CANCELLED: pushpull_clone_stop was called. RESOURCE_EXHAUSTED (8): the process can open too few
+// more files (ulimit -n).
 PUSHPULL_CLIENT_API int pushpull_clone_connect(PushpullClone* clone);
 
 typedef struct {

@@ -1,4 +1,5 @@
 // What the functions of pushpull_client.h return when the program, the server or the job fails.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,6 +91,20 @@ TEST(ClientFailuresTest, RefusesOptions) {
   EXPECT_EQ(pushpull_clone_connect(nullptr), PUSHPULL_INVALID_ARGUMENT);
   EXPECT_NE(pushpull_clone_error(nullptr), nullptr);
   pushpull_clone_free(nullptr);
+}
+
+// gRPC would end the process or wait for descriptors in silence.
+TEST(ClientFailuresTest, RefusesToConnectWithTooFewDescriptors) {
+  constexpr int kResourceExhausted = 8;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 16;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const ClonePtr clone = Make(OptionsFor("unix:/none"));
+  EXPECT_EQ(pushpull_clone_connect(clone.get()), kResourceExhausted);
+  EXPECT_THAT(ErrorOf(clone), HasSubstr("ulimit -n"));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(ClientFailuresTest, AnErrorThatMayPassIsUnavailable) {
