@@ -76,6 +76,11 @@ class PsClient {
   // `timeout` is the longest wait for the first chunk, and for each chunk after it.
   virtual absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout,
                             PullSink sink) = 0;
+
+  // Makes the calls and pushes under way, and all later ones, fail with UNAVAILABLE: those that
+  // wait for the server at once, those that wait for a connection within a second. For a caller
+  // that needs no answer any more. May be called while other threads are in calls. Never blocks.
+  virtual void CancelCalls() {}
 };
 
 }  // namespace pushpull

@@ -2,13 +2,14 @@
 import _thread
 import contextlib
 import io
+import signal
 import sys
 import time
 from unittest import mock
 
 import numpy
 
-from support import PythonJobTest, config_text, main
+from support import PROGRAMS, PythonJobTest, config_text, main
 
 import pushpull
 from pushpull._progress import ProgressLine
@@ -109,6 +110,24 @@ class Interrupts(PythonJobTest):
                         trainer.batches(40)
                 with self.assertRaisesRegex(pushpull.StoppedError, "was stopped.*; connect again"):
                     trainer.batches(40)
+
+    def test_program_that_is_interrupted_in_the_barrier_ends_and_leaves_its_place(self):
+        server = self.start_server(self.write_config(batch=8, steps=5))
+
+        def start(log, clone):
+            return self.start_python(log, PROGRAMS / "numpy_loop.py", self.address(), clone, 2)
+
+        alone = start("alone.log", 0)
+        alone.wait_for("pushed batch 0")
+        time.sleep(1.0)  # it waits for clone 1
+        alone.kill(signal.SIGINT)
+        self.assertEqual(alone.wait(), -signal.SIGINT, alone.text())
+        self.assertIn("KeyboardInterrupt", alone.text())
+        self.assertEqual(alone.text().count("pushed"), 1, alone.text())
+        # The server gives the place of clone 0 to another process when the lease of three seconds has ended.
+        for clone in (start("0.log", 0), start("1.log", 1)):
+            self.assertEqual(clone.wait(), 0, clone.text())
+        self.assertEqual(server.wait(), 0, server.text())
 
     def test_progress_on_a_closed_file_does_not_end_training(self):
         out = io.TextIOWrapper(io.BytesIO())

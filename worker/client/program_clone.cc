@@ -27,6 +27,9 @@ constexpr int kUpdateThreads = 4;
 constexpr int kDescriptors = 16;
 constexpr int kDescriptorsPerTask = 2;
 
+// How long the destructor waits for the server's answers, such as that to the last push.
+constexpr absl::Duration kLastAnswers = absl::Seconds(2);
+
 ProgramCloneOptions WithPeerName(ProgramCloneOptions options) {
   if (options.session.peer_name.empty()) {
     options.session.peer_name = ClonePeerName(options.session.worker_id);
@@ -41,7 +44,13 @@ ProgramClone::ProgramClone(ProgramCloneOptions options)
 
 ProgramClone::~ProgramClone() {
   Stop();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+    if (!changed_.Await(&mutex_, ended, kLastAnswers)) session_->Cancel();
+  }
+  thread_.join();
 }
 
 absl::Status ProgramClone::CheckOptions() const {
@@ -84,7 +93,7 @@ absl::Status ProgramClone::Connect() {
   {
     absl::MutexLock lock(&mutex_);
     session_.swap(session);
-    if (stopped_) session_->Stop();
+    if (stopped_) session_->Cancel();
   }
   PP_RETURN_IF_ERROR(session_->Connect(options_.ps));
   NoteWaiting("");
@@ -172,7 +181,10 @@ void ProgramClone::RunTrainer() {
 void ProgramClone::Stop() {
   absl::MutexLock lock(&mutex_);
   stopped_ = true;
-  if (session_ != nullptr) session_->Stop();
+  if (session_ != nullptr) {
+    // A registered clone may have pushed a gradient whose answer is under way.
+    registered_ ? session_->Stop() : session_->Cancel();
+  }
   if (trainer_ != nullptr) trainer_->Stop();
   if (source_ != nullptr) source_->Stop();
   changed_.NotifyAll();

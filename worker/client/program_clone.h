@@ -43,7 +43,9 @@ struct ProgramCloneOptions {
 class ProgramClone {
  public:
   explicit ProgramClone(ProgramCloneOptions options);
-  ~ProgramClone();  // calls Stop, and blocks until the trainer's thread has ended
+  // Calls Stop, and blocks until the trainer's thread has ended, a few seconds at most: calls that
+  // the server has not answered after two seconds are cancelled.
+  ~ProgramClone();
   ProgramClone(const ProgramClone&) = delete;
   ProgramClone& operator=(const ProgramClone&) = delete;
 
@@ -64,8 +66,8 @@ class ProgramClone {
   ProgramGradientSource* source() const { return source_.get(); }
   const VariableLayout* layout() const { return layout_.has_value() ? &*layout_ : nullptr; }
 
-  // Makes all functions and those of source() return CANCELLED. Connect and Start do so after the
-  // attempt or pause under way; the others at once. Never blocks.
+  // Makes all functions and those of source() return CANCELLED. Connect and Start do so within a
+  // second or two, even if the server does not answer; the others at once. Never blocks.
   void Stop();
 
   // The last report of the trainer, or what Connect or Start waits for.

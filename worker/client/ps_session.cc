@@ -200,10 +200,22 @@ absl::Status PsSession::CheckContact() {
   return absl::OkStatus();
 }
 
+void PsSession::AddClient(const std::string& address) {
+  std::unique_ptr<PsClient> client = factory_(address);
+  absl::MutexLock lock(&mutex_);
+  clients_.push_back(std::move(client));
+}
+
+void PsSession::Cancel() {
+  Stop();
+  absl::MutexLock lock(&mutex_);
+  for (const std::unique_ptr<PsClient>& client : clients_) client->CancelCalls();
+}
+
 absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
   CHECK(clients_.empty());
   if (addresses.empty()) return absl::InvalidArgumentError("no address of a ps task is given");
-  clients_.push_back(factory_(addresses[0]));
+  AddClient(addresses[0]);
   ps::JobRequest request;
   request.set_protocol_version(kProtocolVersion);
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
@@ -227,7 +239,7 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
     PP_ASSIGN_OR_RETURN(const std::string address,
                         addresses.size() == 1 ? AnnouncedAddress(shard, addresses[0])
                                               : absl::StatusOr<std::string>(addresses[shard]));
-    clients_.push_back(factory_(address));
+    AddClient(address);
   }
   absl::MutexLock lock(&mutex_);
   pulls_.resize(tasks);

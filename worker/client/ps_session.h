@@ -170,6 +170,9 @@ class PsSession {
   // Makes Connect, Register, Declare, Commit, Retry and CheckContact return CANCELLED. Calls that
   // are blocked do so after the attempt or pause under way.
   void Stop() { stopped_.store(true); }
+  // As Stop, and ends attempts under way, also those of Pull, Heartbeat and pushes, whose answers
+  // are lost. Never blocks.
+  void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   absl::Status PullShard(int shard, absl::Duration pull_begun, uint64_t min_version, bool exact,
@@ -181,6 +184,7 @@ class PsSession {
     absl::Duration last = -absl::InfiniteDuration();  // end of the last one
     absl::Status error;                               // of the last one
   };
+  void AddClient(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string PeerName(int shard) const;
   // Returns the announced address of a task other than 0. FAILED_PRECONDITION: see Connect.
   absl::StatusOr<std::string> AnnouncedAddress(int shard,
@@ -210,7 +214,8 @@ class PsSession {
   const WaitReporter on_wait_;
   std::atomic<bool> stopped_{false};
 
-  // Set by Connect, unchanged afterwards.
+  // Set by Connect, unchanged afterwards. Connect extends clients_ under the mutex, because Cancel
+  // reads it meanwhile.
   std::vector<std::unique_ptr<PsClient>> clients_;
   ps::JobReply job_;
 

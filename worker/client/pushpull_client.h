@@ -74,9 +74,10 @@ typedef struct {
 
 // Never fails; pushpull_clone_connect reports what is wrong with the options.
 PUSHPULL_CLIENT_API PushpullClone* pushpull_clone_new(const PushpullCloneOptions* options);
-// Ends the threads; blocks until they have ended. A clone that has not trained to the end leaves
-// its replica, which another clone or a new process takes over. A call that another thread is in
-// returns CANCELLED first.
+// Ends the threads; blocks until they have ended, a few seconds at most if the server does not
+// answer. A clone that has not trained to the end leaves its replica, which another clone or a new
+// process takes over when the clone's lease has ended (ps_server --lease). A call that another
+// thread is in returns CANCELLED first.
 PUSHPULL_CLIENT_API void pushpull_clone_free(PushpullClone* clone);
 // Says what the last failed function found, in whole sentences. Valid until the next call.
 PUSHPULL_CLIENT_API const char* pushpull_clone_error(const PushpullClone* clone);
@@ -185,8 +186,9 @@ PUSHPULL_CLIENT_API int pushpull_clone_finish(PushpullClone* clone, uint64_t sam
 // Gives the batch up, because the program cannot compute it. The clone ends:
 // pushpull_clone_next returns ABORTED with this message.
 PUSHPULL_CLIENT_API int pushpull_clone_give_up(PushpullClone* clone, const char* message);
-// Makes the functions above return CANCELLED. Never blocks; may be called by a signal's handler in
-// an interpreter, but not by a C signal handler.
+// Makes the functions above return CANCELLED, within a second or two if they wait for a server.
+// Never blocks; may be called by a signal's handler in an interpreter, but not by a C signal
+// handler.
 PUSHPULL_CLIENT_API void pushpull_clone_stop(PushpullClone* clone);
 
 typedef struct {

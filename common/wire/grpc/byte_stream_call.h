@@ -52,6 +52,9 @@ class ByteStreamCall {
 
   void Cancel() { context_.TryCancel(); }
 
+  // The context of the call, for ActiveCalls. It lives as long as the call.
+  grpc::ClientContext* context() { return &context_; }
+
  private:
   enum Operation { kWrite, kRead, kFinish, kOperations };
 

@@ -21,6 +21,7 @@
 #include "common/base/log_limiter.h"
 #include "common/base/status_macros.h"
 #include "common/wire/error_detail.h"
+#include "common/wire/grpc/active_calls.h"
 #include "common/wire/grpc/byte_stream_call.h"
 #include "common/wire/grpc/chunk_message.h"
 #include "common/wire/grpc/grpc_runtime.h"
@@ -33,9 +34,9 @@
 namespace pushpull {
 namespace {
 
-// Converts the status of a call that this client has not cancelled. CANCELLED without an
-// ErrorDetail then comes from the server's transport, which ends calls when it shuts down. What
-// became of the request is unknown, as after a broken connection, so it becomes UNAVAILABLE.
+// Converts the status of a call. CANCELLED without an ErrorDetail comes from the server's
+// transport, which ends calls when it shuts down, or from CancelCalls. What became of the request
+// is unknown, as after a broken connection, so it becomes UNAVAILABLE.
 absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
   const absl::Status result = FromGrpcStatus(status, context);
   if (!absl::IsCancelled(result) || GetErrorDetail(result).kind() != ps::ErrorDetail::UNKNOWN) {
@@ -46,13 +47,14 @@ absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
 
 class GrpcPushStream final : public PushStream {
  public:
-  // exchange must outlive the stream.
-  GrpcPushStream(grpc::GenericStub* stub, WorkerExchange* exchange, const std::string& address,
-                 absl::Duration timeout)
+  // stub, exchange and active_calls must outlive the stream.
+  GrpcPushStream(grpc::GenericStub* stub, WorkerExchange* exchange, ActiveCalls* active_calls,
+                 const std::string& address, absl::Duration timeout)
       : context_(absl::StrCat("Push to ", address)),
         exchange_(exchange),
         turn_(exchange->current()),
-        call_(stub, RowOf(PsMethod::kPush).path, timeout) {}
+        call_(stub, RowOf(PsMethod::kPush).path, timeout),
+        entry_(active_calls, call_.context()) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
     if (last_sent_) return absl::FailedPreconditionError("a chunk after the one with the commit");
@@ -105,6 +107,7 @@ class GrpcPushStream final : public PushStream {
   WorkerExchange* const exchange_;
   SendTurn turn_;
   ByteStreamCall call_;
+  const ActiveCalls::Entry entry_;
   uint64_t token_ = 0;  // of the shared memory, once a chunk has gone through it; 0 before
   bool last_sent_ = false;
 };
@@ -134,9 +137,11 @@ class GrpcPsClient final : public PsClient {
 
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
     AwaitConnection(timeout);
-    return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, address_, timeout);
+    return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, &active_calls_, address_,
+                                            timeout);
   }
   absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
+  void CancelCalls() override { active_calls_.Cancel(); }
 
  private:
   template <typename Request, typename Reply>
@@ -151,6 +156,7 @@ class GrpcPsClient final : public PsClient {
     }
     AwaitConnection(timeout);
     grpc::ClientContext context;
+    const ActiveCalls::Entry entry(&active_calls_, &context);
     SetDeadline(timeout, &context);
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
@@ -170,6 +176,7 @@ class GrpcPsClient final : public PsClient {
     }
     AwaitConnection(timeout);
     grpc::ClientContext context;
+    const ActiveCalls::Entry entry(&active_calls_, &context);
     SetDeadline(timeout, &context);
     const std::string proof = peer_secret_->ProveRequest(row.name, request);
     context.AddMetadata(kPeerProofKey, proof);
@@ -220,6 +227,7 @@ class GrpcPsClient final : public PsClient {
   const std::shared_ptr<const PeerSecret> peer_secret_;
   PeerLogLimiter strangers_;  // messages about whoever answers at the address without a proof
   WorkerExchange exchange_;
+  ActiveCalls active_calls_;
 };
 
 absl::Status CheckPulledBytes(const ps::PullChunk& header, uint32_t crc,
@@ -245,6 +253,7 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   grpc::ByteBuffer buffers[2];
   AwaitConnection(timeout);
   ByteStreamCall call(&raw_stub_, RowOf(PsMethod::kPull).path, timeout);
+  const ActiveCalls::Entry entry(&active_calls_, call.context());
   call.Write(SerializeChunk(sent, Payload()), /*last=*/true);
   int64_t last_chunk = -1;
   call.StartRead(&buffers[0]);

@@ -256,6 +256,31 @@ TEST(ClientFailuresTest, StopsWhileItConnects) {
   stops.join();
 }
 
+// A call that the server does not answer has a timeout of half a minute or a minute.
+TEST(ClientFailuresTest, StopsWhileTheServerDoesNotAnswer) {
+  constexpr absl::Duration kSoon = absl::Seconds(15);
+  ServedJob job;
+  job.Start();
+  StartedClone program(&job);
+  ASSERT_EQ(program.Next(), PUSHPULL_OK);
+  job.StopAnswering();
+  ASSERT_EQ(program.Finish(), PUSHPULL_OK);
+  EXPECT_EQ(program.Next(200), PUSHPULL_DEADLINE_EXCEEDED);
+  const absl::Duration freed = job.server().clock().Now();
+  program.clone = nullptr;
+  EXPECT_LT(job.server().clock().Now() - freed, kSoon);
+
+  const ClonePtr connects = Make(OptionsFor(job.ps().c_str()));
+  std::thread stops([&connects] {
+    absl::SleepFor(absl::Milliseconds(200));
+    pushpull_clone_stop(connects.get());
+  });
+  const absl::Duration connected = job.server().clock().Now();
+  EXPECT_EQ(pushpull_clone_connect(connects.get()), PUSHPULL_CANCELLED) << ErrorOf(connects);
+  EXPECT_LT(job.server().clock().Now() - connected, kSoon);
+  stops.join();
+}
+
 TEST(ClientFailuresTest, IsFreedWhileAnotherThreadIsBlocked) {
   ServedJob job;
   job.Start();

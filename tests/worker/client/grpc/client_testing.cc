@@ -9,6 +9,29 @@
 
 namespace pushpull {
 
+namespace {
+
+// Takes every call, and never answers.
+class SilentHandler final : public PsHandler {
+ public:
+  PUSHPULL_DECLARE_HANDLER_FUNCTIONS
+};
+
+#define PUSHPULL_ROW(Name, Request, Reply, callers, task, proof) \
+  void SilentHandler::Name(const ps::Request&, Done<ps::Reply>) {}
+PUSHPULL_UNARY_METHODS(PUSHPULL_ROW)
+#undef PUSHPULL_ROW
+
+absl::Status SilentHandler::PushChunk(const ps::PushChunk&, const Payload&) {
+  return absl::OkStatus();
+}
+CancelFn SilentHandler::FinishPush(const ps::PushChunk&, Done<ps::PushReply>) { return nullptr; }
+CancelFn SilentHandler::Pull(const ps::PullRequest&, Done<PullSnapshot>) { return nullptr; }
+void SilentHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest&,
+                                     Done<ps::OpenSharedMemoryReply>) {}
+
+}  // namespace
+
 ServedJob::ServedJob(TestServerOptions options) : server_(folder_, options) {
   for (int task = 0; task < options.tasks; ++task) {
     relays_.push_back(std::make_unique<RelayHandler>());
@@ -35,6 +58,11 @@ void ServedJob::Start() {
 void ServedJob::Kill() {
   for (const auto& relay : relays_) relay->Disconnect();
   server_.Kill();
+}
+
+void ServedJob::StopAnswering() {
+  static auto* const silent = new SilentHandler;
+  for (const auto& relay : relays_) relay->Connect(silent);
 }
 
 absl::Status ServedJob::WaitAndClose() {

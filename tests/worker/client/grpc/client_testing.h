@@ -26,6 +26,8 @@ class ServedJob {
   void Start();
   void Kill();
   absl::Status WaitAndClose();
+  // Leaves every call from now on without an answer, until Kill.
+  void StopAnswering();
 
   // The addresses of all tasks, as PushpullCloneOptions has them.
   const std::string& ps() const { return ps_; }
