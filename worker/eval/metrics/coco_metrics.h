@@ -39,8 +39,11 @@ class CocoMetrics final : public DetectionMetrics {
   static constexpr int kAreas = 4;  // all, small, medium, large
   static constexpr int kThresholds = 10;
 
-  // In both masks, bit (area * kThresholds + threshold) stands for that range and threshold. If
-  // neither mask has the bit, the detection is ignored there.
+  // The bit of a range of areas and a threshold in the masks of a Detection.
+  static constexpr uint64_t Bit(int area, int threshold) {
+    return uint64_t{1} << (area * kThresholds + threshold);
+  }
+  // If neither mask has the bit of a range and threshold, the detection is ignored there.
   struct Detection {
     uint64_t true_positive = 0;
     uint64_t false_positive = 0;
@@ -61,6 +64,7 @@ class CocoMetrics final : public DetectionMetrics {
   };
   class Summary;
 
+  // Matches the boxes of one class in one image, and adds the detections to the class.
   static void AddClass(Boxes boxes, ClassState* state);
   // Computes average precision and recall from the `max_rank` detections with the highest scores of
   // each image. `sorted` holds the detections of one class by descending score; `truth` is the
