@@ -104,14 +104,28 @@ class DeviceRunner final : public NetworkRunner {
                                                 const ImageBatch<float>& batch,
                                                 int64_t num_updates) override;
 
+  // Queues the upload of the batch, and begins its step without queueing any operators. Gives up a
+  // step that has begun before.
   absl::Status BeginStep(const float* variables, const ImageBatch<float>& batch,
                          uint64_t dropout_seed);
+  // Forgets the step that has begun, if there is one. Waits for what is queued of it, because the
+  // next call overwrites what that reads.
   void GiveUpBegunStep();
+  // Queues those next pieces of the forward pass that read only variables below element
+  // `available`. staged: StageVariables uploads the variables, so the pieces wait for that.
   void QueueForward(int64_t available, bool staged);
+  // Queues the whole backward pass, and the copies of its pieces to `gradient` on the host. Returns
+  // the first element of each piece, in the order in which the pieces become final.
   std::vector<int64_t> QueueBackward(float* gradient);
+  // Queues the copy of elements [first, end) of the gradient, which are those of the piece with
+  // this number, to the host. The result of the step goes with piece 0.
   void QueueCopyBack(size_t piece, int64_t first, int64_t end, float* gradient);
+  // Queues the upload of the batch, and of the variables unless they are staged, and the network's
+  // forward pass for inference. with_targets: also uploads labels or objects.
   absl::Status QueueInference(const float* variables, const ImageBatch<float>& batch,
                               bool with_targets, int64_t num_updates);
+  // Queues the copy of the outputs to the host, as floats. In the buffer they follow one another,
+  // each with room for the largest batch.
   void QueueOutputs(int64_t samples);
 
   Device& device_;
@@ -143,7 +157,6 @@ absl::Status DeviceRunner<T>::AllocateOnDevice(const VariableLayout& layout) {
   return buffers_.AllocateOnDevice();
 }
 
-// Waits for the queued part of the step, because the next call overwrites what it reads.
 template <typename T>
 void DeviceRunner<T>::GiveUpBegunStep() {
   if (!begun_.has_value()) return;
@@ -165,8 +178,8 @@ absl::Status DeviceRunner<T>::BeginStep(const float* variables, const ImageBatch
                                         uint64_t dropout_seed) {
   GiveUpBegunStep();
   PP_RETURN_IF_ERROR(device_.status());
-  PP_ASSIGN_OR_RETURN(const bool moved, inputs_.UploadBatch(batch, true, dropout_seed));
-  if (moved) pieces_->Forget();
+  PP_ASSIGN_OR_RETURN(const bool addresses_changed, inputs_.UploadBatch(batch, true, dropout_seed));
+  if (addresses_changed) pieces_->Forget();
   typename Network<T>::Step step;
   step.variables = static_cast<const float*>(buffers_.variables->data());
   step.batch = inputs_.BatchOnDevice(batch.samples);
@@ -221,7 +234,6 @@ void DeviceRunner<T>::QueueCopyBack(size_t piece, int64_t first, int64_t end, fl
   device_.RecordCopy(events.copied.get());
 }
 
-// Returns the first element of each piece, in the order in which the pieces become final.
 template <typename T>
 std::vector<int64_t> DeviceRunner<T>::QueueBackward(float* gradient) {
   std::vector<int64_t> firsts;
@@ -257,8 +269,6 @@ absl::StatusOr<ObjectiveResult> DeviceRunner<T>::RunStep(const float* variables,
   return *buffers_.small.on_host<ObjectiveResult>(DeviceBuffers::kResultAt);
 }
 
-// Queues the copy of the outputs to the host, as floats. In the buffer they follow one another,
-// each with room for the largest batch.
 template <typename T>
 void DeviceRunner<T>::QueueOutputs(int64_t samples) {
   const std::vector<const T*> values = network_->outputs();
@@ -301,8 +311,8 @@ absl::Status DeviceRunner<T>::QueueInference(const float* variables, const Image
                                              bool with_targets, int64_t num_updates) {
   GiveUpBegunStep();
   PP_RETURN_IF_ERROR(device_.status());
-  PP_ASSIGN_OR_RETURN(const bool moved, inputs_.UploadBatch(batch, with_targets, 0));
-  if (moved) pieces_->Forget();
+  PP_ASSIGN_OR_RETURN(const bool addresses_changed, inputs_.UploadBatch(batch, with_targets, 0));
+  if (addresses_changed) pieces_->Forget();
   if (inputs_.StagedEnd(variables) == total_elements()) {
     inputs_.AwaitStagedVariables();
   } else {
