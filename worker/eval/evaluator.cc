@@ -122,7 +122,6 @@ void Evaluator::LogSummary() const {
 absl::Status Evaluator::Follow() {
   const absl::Duration deadline = context_.clock->Now() + options_.wait;
   PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
-  absl::Duration next_start = -absl::InfiniteDuration();
   std::string last = "none yet";
   while (!context_.stop->load()) {
     SettleBest();
@@ -139,27 +138,15 @@ absl::Status Evaluator::Follow() {
                                   << absl::StrJoin(rest, ", ");
       return absl::OkStatus();
     }
-    std::unique_ptr<Checkpoint> checkpoint;
-    const absl::Duration now = context_.clock->Now();
-    const bool is_late = now >= deadline;
-    if (watcher_.has_new() && (now >= next_start || watcher_.final_is_there())) {
-      checkpoint = watcher_.Take(HowToTake(is_late));
-      if (checkpoint != nullptr) next_start = now + options_.eval_interval;
-    }
-    if (checkpoint != nullptr) {
+    const bool is_late = context_.clock->Now() >= deadline;
+    if (const std::unique_ptr<Checkpoint> checkpoint = TakeNext(is_late); checkpoint != nullptr) {
+      const uint64_t step = checkpoint->manifest().step;
       context_.progress->Finish();
-      if (options_.run_once) WarnOfUnusable(checkpoint->manifest().step);
+      if (options_.run_once) WarnOfUnusable(step);
       PP_RETURN_IF_ERROR(EvaluateOne(*checkpoint));
-      last = absl::StrCat("last evaluated: step ", checkpoint->manifest().step);
+      last = absl::StrCat("last evaluated: step ", step);
       ++evaluated_;
-      if (options_.run_once) return absl::OkStatus();
-      if (evaluated_ == options_.max_evals) {
-        LOG_IF(WARNING, !watcher_.final_was_taken())
-            << "eval_config.max_evals is " << options_.max_evals
-            << ", so the evaluator ends before training does, and does not evaluate the last "
-               "checkpoint. Remove max_evals to evaluate all";
-        return absl::OkStatus();
-      }
+      if (HasEvaluatedEnough()) return absl::OkStatus();
       continue;
     }
     if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(is_late));
@@ -168,6 +155,25 @@ absl::Status Evaluator::Follow() {
     context_.clock->Sleep(options_.poll_interval);
   }
   return Stopped();
+}
+
+std::unique_ptr<Checkpoint> Evaluator::TakeNext(bool is_late) {
+  const absl::Duration now = context_.clock->Now();
+  const bool may_start = now >= next_start_ || watcher_.final_is_there();
+  if (!watcher_.has_new() || !may_start) return nullptr;
+  std::unique_ptr<Checkpoint> checkpoint = watcher_.Take(HowToTake(is_late));
+  if (checkpoint != nullptr) next_start_ = now + options_.eval_interval;
+  return checkpoint;
+}
+
+bool Evaluator::HasEvaluatedEnough() const {
+  if (options_.run_once) return true;
+  if (evaluated_ != options_.max_evals) return false;
+  LOG_IF(WARNING, !watcher_.final_was_taken())
+      << "eval_config.max_evals is " << options_.max_evals
+      << ", so the evaluator ends before training does, and does not evaluate the last "
+         "checkpoint. Remove max_evals to evaluate all";
+  return true;
 }
 
 CheckpointWatcher::Unreadable Evaluator::HowToTake(bool is_late) const {

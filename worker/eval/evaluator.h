@@ -87,6 +87,13 @@ class Evaluator {
   // Does the work of Run up to the last evaluation. Run then records the best checkpoint and logs
   // the summary.
   absl::Status Follow();
+  // Returns the checkpoint to evaluate now, or null: none is new, or the next evaluation must not
+  // start before eval_interval has passed since the start of the last one. The last checkpoint of
+  // the training may always be evaluated at once. is_late: options_.wait is over.
+  std::unique_ptr<Checkpoint> TakeNext(bool is_late);
+  // Returns whether Run ends after the evaluations that are done. Warns if it then leaves out the
+  // last checkpoint of the training.
+  bool HasEvaluatedEnough() const;
   void LogSummary() const;
   absl::Status EvaluateOne(const Checkpoint& checkpoint);
   // Prepares the files of eval_dir for the evaluation of this checkpoint.
@@ -115,7 +122,8 @@ class Evaluator {
   bool best_failed_ = false;  // the last attempt to settle the best checkpoint
   // Protects the checkpoint that is evaluated until its measurement is settled.
   std::unique_ptr<EvaluationRecord> evaluating_;
-  uint64_t evaluated_ = 0;  // checkpoints
+  absl::Duration next_start_ = -absl::InfiniteDuration();  // of an evaluation
+  uint64_t evaluated_ = 0;                                 // checkpoints
 };
 
 }  // namespace pushpull
