@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -72,51 +71,125 @@ absl::StatusOr<config::TrainEvalPipelineConfig> ConfigOfJob(const ps::JobReply& 
   return ParseValidConfig(job.pipeline_config(), context, "the server's pipeline config");
 }
 
-}  // namespace
+// Becomes true when the switch stops. The destructor removes all functions from the switch.
+class SwitchFlag {
+ public:
+  explicit SwitchFlag(StopSwitch* stop) : stop_(*stop) {
+    stop_.Add([this] { value_.store(true); });
+  }
+  ~SwitchFlag() { stop_.Clear(); }
+  SwitchFlag(const SwitchFlag&) = delete;
+  SwitchFlag& operator=(const SwitchFlag&) = delete;
 
-absl::StatusOr<CheckedJob> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
-                                    const PsSession::WaitReporter& on_wait,
-                                    const std::string& checked_input) {
+  bool value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  StopSwitch& stop_;
+  std::atomic<bool> value_{false};
+};
+
+// Waits for the server, and returns its config after checking it and looking for the training data.
+absl::StatusOr<config::TrainEvalPipelineConfig> FetchConfig(
+    const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+    const PsSession::WaitReporter& on_wait) {
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
   PsSession session(SessionOptions(options, 0), std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
   const absl::Status connected = session.Connect(options.ps);
   stop->Clear();
   PP_RETURN_IF_ERROR(connected);
+  return ConfigOfJob(session.job(), options, /*check_train_input=*/true);
+}
+
+// Prepares the image cache if there is a folder for it, and otherwise reads every image, unless
+// `is_checked`.
+absl::Status CheckImages(const WorkerOptions& options, const ImageSource& source, bool is_checked,
+                         Clock* clock, const SwitchFlag& stopped,
+                         const PsSession::WaitReporter& on_wait) {
+  ThreadPool pool(options.compute.threads * options.num_clones);
+  if (!options.image_cache.folder.empty()) {
+    ImageCacheHooks hooks;
+    hooks.on_wait = on_wait;
+    hooks.stopped = [&stopped] { return stopped.value(); };
+    PosixFileSystem files;
+    return PrepareImageCache(files, source, options.image_cache, &pool, clock, hooks);
+  }
+  if (is_checked) return absl::OkStatus();
+  ImageProgress checking("the check of the images", source.size(), clock, on_wait);
+  return source.Check(&pool, [&] {
+    checking.Count();
+    return stopped.value();
+  });
+}
+
+NetworkSourceOptions SourceOptionsOf(const WorkerOptions& options,
+                                     const PsSession::Options& session_options,
+                                     const ps::JobReply& job, const SwitchFlag& stopped) {
+  NetworkSourceOptions source;
+  source.data_dir = options.data_dir;
+  source.image_cache = options.image_cache;
+  source.sync = job.sync();
+  source.seed = job.seed();
+  source.num_replicas = static_cast<int>(session_options.num_replicas);
+  source.compute = options.compute;
+  source.stopped = [&stopped] { return stopped.value(); };
+  // On a GPU the clone's CPU threads have nothing else to do than to prepare images.
+  if (options.compute.device != nullptr) source.input_threads = options.compute.threads;
+  return source;
+}
+
+// Fetches the job and trains until it ends. `stopped` is a flag of `stop`.
+absl::Status ConnectAndTrain(const WorkerOptions& options,
+                             const PsSession::Options& session_options, PsSession* session,
+                             Clock* clock, StopSwitch* stop, const SwitchFlag& stopped,
+                             const CloneTrainer::ReportFn& report) {
+  PP_RETURN_IF_ERROR(session->Connect(options.ps));
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
-                      ConfigOfJob(session.job(), options, /*check_train_input=*/true));
-  std::atomic<bool> is_stopped{false};
-  const auto stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
-  stop->Add([&is_stopped] { is_stopped.store(true); });
-  const absl::Cleanup forget_is_stopped = [stop] { stop->Clear(); };
-  // Each step over many images asks `stopped` before each of them.
+                      ConfigOfJob(session->job(), options, /*check_train_input=*/false));
+  const VariableLayout layout = BuildVariableLayout(config);
+  PP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<NetworkGradientSource> source,
+      NetworkGradientSource::Create(
+          config, &layout, SourceOptionsOf(options, session_options, session->job(), stopped)));
+  GradientSource* trained = source.get();
+  std::optional<ThreadPool> update_threads;
+  std::optional<LocalStepsSource> local_steps;
+  if (HasLocalSteps(config.train_config())) {
+    update_threads.emplace(options.compute.threads);
+    trained = &local_steps.emplace(source.get(), &layout, config.train_config(), &*update_threads,
+                                   [session] { return session->CheckWanted(); });
+  }
+  CloneTrainer trainer(session, trained, &layout, clock, report,
+                       {options.gradient_codec, InstrumentsOf(options, session_options)});
+  stop->Add([&trainer] { trainer.Stop(); });
+  const absl::Status status = trainer.Run();
+  stop->Clear();
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckedJob> CheckJob(const WorkerOptions& options, Clock* clock, StopSwitch* stop,
+                                    const PsSession::WaitReporter& on_wait,
+                                    const std::string& checked_input) {
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+                      FetchConfig(options, clock, stop, on_wait));
+  const SwitchFlag stopped(stop);
+  // Each step over many images asks whether it is stopped before each of them.
   ImageProgress opening("the opening of the training data, parts read", 0, clock, on_wait);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<ImageSource> source,
                       OpenTrainInput(config, options.data_dir, [&] {
                         opening.Count();
-                        return stopped();
+                        return stopped.value();
                       }));
   LOG(INFO) << "training data: " << source->describe();
-  ThreadPool pool(options.compute.threads * options.num_clones);
   const config::TrainConfig& train = config.train_config();
-  const CheckedJob job = {
+  CheckedJob job = {
       .size = {source->size(), int64_t{train.batch_size()} * train.local_steps()},
       .input = absl::StrCat(NumClasses(config.model()), config.model().has_ssd() ? " boxes " : " ",
                             config.train_input_reader().DebugString())};
-  if (options.image_cache.folder.empty()) {
-    if (job.input == checked_input) return job;
-    ImageProgress checking("the check of the images", source->size(), clock, on_wait);
-    PP_RETURN_IF_ERROR(source->Check(&pool, [&] {
-      checking.Count();
-      return stopped();
-    }));
-    return job;
-  }
-  ImageCacheHooks hooks;
-  hooks.on_wait = on_wait;
-  hooks.stopped = stopped;
-  PosixFileSystem files;
-  PP_RETURN_IF_ERROR(PrepareImageCache(files, *source, options.image_cache, &pool, clock, hooks));
+  PP_RETURN_IF_ERROR(
+      CheckImages(options, *source, job.input == checked_input, clock, stopped, on_wait));
   return job;
 }
 
@@ -131,43 +204,8 @@ absl::Status RunClone(const WorkerOptions& options, int clone, Clock* clock, Sto
   PP_ASSIGN_OR_RETURN(PsSession::ClientFactory clients, MakeClients(options));
   PsSession session(session_options, std::move(clients), clock, on_wait);
   stop->Add([&session] { session.Stop(); });
-  std::atomic<bool> is_stopped{false};
-  stop->Add([&is_stopped] { is_stopped.store(true); });
-  const auto run = [&]() -> absl::Status {
-    PP_RETURN_IF_ERROR(session.Connect(options.ps));
-    PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
-                        ConfigOfJob(session.job(), options, /*check_train_input=*/false));
-    const VariableLayout layout = BuildVariableLayout(config);
-    NetworkSourceOptions source_options;
-    source_options.data_dir = options.data_dir;
-    source_options.image_cache = options.image_cache;
-    source_options.sync = session.job().sync();
-    source_options.seed = session.job().seed();
-    source_options.num_replicas = static_cast<int>(session_options.num_replicas);
-    source_options.compute = options.compute;
-    source_options.stopped = [&is_stopped] { return is_stopped.load(std::memory_order_relaxed); };
-    // On a GPU the clone's CPU threads have nothing else to do than to prepare images.
-    if (options.compute.device != nullptr) source_options.input_threads = options.compute.threads;
-    PP_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkGradientSource> source,
-                        NetworkGradientSource::Create(config, &layout, source_options));
-    GradientSource* trained = source.get();
-    std::optional<ThreadPool> update_threads;
-    std::optional<LocalStepsSource> local_steps;
-    if (HasLocalSteps(config.train_config())) {
-      update_threads.emplace(options.compute.threads);
-      trained = &local_steps.emplace(source.get(), &layout, config.train_config(), &*update_threads,
-                                     [&session] { return session.CheckWanted(); });
-    }
-    CloneTrainer trainer(&session, trained, &layout, clock, report,
-                         {options.gradient_codec, InstrumentsOf(options, session_options)});
-    stop->Add([&trainer] { trainer.Stop(); });
-    const absl::Status status = trainer.Run();
-    stop->Clear();
-    return status;
-  };
-  const absl::Status status = run();
-  stop->Clear();
-  return status;
+  const SwitchFlag stopped(stop);
+  return ConnectAndTrain(options, session_options, &session, clock, stop, stopped, report);
 }
 
 }  // namespace pushpull
