@@ -93,7 +93,7 @@ class PsSession {
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
   // Tells the server that this clone ends, so that others take over its replica before its lease
-  // ends. Makes one attempt of at most 1 s, and none if a ps task does not answer.
+  // ends. Makes one attempt of at most 1 s, and none if the last heartbeat was not answered.
   void Leave();
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
@@ -144,10 +144,8 @@ class PsSession {
   uint64_t epoch() const;
   uint64_t version() const;  // the newest one known to be applied in this epoch
   absl::Duration lease() const;
-  // Returns the first step that the coordinator had not applied at the last registration or
-  // heartbeat.
-  uint64_t open_step() const;
-  // Returns the number of replicas of the job at that time. Before the first registration it is
+  uint64_t open_step() const;  // the first not applied at the last registration or heartbeat
+  // Returns the number of replicas of the job at that time, and before the first registration
   // Options::num_replicas.
   uint32_t num_replicas() const;
   // Sync: whether the clone has no replica of its own because the job has too few.
@@ -158,11 +156,9 @@ class PsSession {
   bool training_done() const;
   // Remembers `error` as the stop_reason if it is the STOPPED or EVICTED error of any call.
   void NoteStop(const absl::Status& error);
-  // Returns the STOPPED or EVICTED error of a Heartbeat of these epochs, or that of NoteStop; OK if
-  // there was none.
+  // Returns the STOPPED or EVICTED error of a Heartbeat of these epochs or of NoteStop, or OK.
   absl::Status stop_reason() const;
-  // Returns the name of the ps task that does not answer, or the empty string.
-  std::string silent_peer() const;
+  std::string silent_peer() const;  // the ps task that does not answer; empty: there is none
   // Returns silent_peer() if there is one, else what the step waits for, as of the last heartbeat.
   std::string waiting_for() const;
   double learning_rate() const;  // as of the last heartbeat

@@ -76,8 +76,8 @@ typedef struct {
 PUSHPULL_CLIENT_API PushpullClone* pushpull_clone_new(const PushpullCloneOptions* options);
 // Ends the threads; blocks until they have ended, a few seconds at most if the server does not
 // answer. A clone that has not trained to the end leaves its replica, which another clone or a new
-// process takes over when the clone's lease has ended (ps_server --lease). A call that another
-// thread is in returns CANCELLED first.
+// process takes over at once, or if the server did not hear of it, when the clone's lease has ended
+// (ps_server --lease). A call that another thread is in returns CANCELLED first.
 PUSHPULL_CLIENT_API void pushpull_clone_free(PushpullClone* clone);
 // Says what the last failed function found, in whole sentences. Valid until the next call.
 PUSHPULL_CLIENT_API const char* pushpull_clone_error(const PushpullClone* clone);
