@@ -277,8 +277,17 @@ TEST(SyncTrainingTest, ASpareThatTheServerHasForgottenRegistersAgain) {
   std::atomic<int> registrations = 0;
   StepGate first_gate, second_gate;
   {
-    TestClone first(&server, {.gradient_hook = first_gate.HookAt(3)});
+    // Its lease ends by itself, because the server does not hear that it leaves.
+    std::atomic<bool> is_lost = false;
+    TestClone first(&server, {.hook =
+                                  [&](const auto&) {
+                                    CallFault fault;
+                                    fault.drop_request = is_lost;
+                                    return fault;
+                                  },
+                              .gradient_hook = first_gate.HookAt(3)});
     ASSERT_TRUE(first_gate.AwaitReached());
+    is_lost = true;
     first_gate.Open();
   }
   TestClone spare(&server, {.worker_id = 1, .peer_name = "spare", .hook = [&](const auto& message) {
