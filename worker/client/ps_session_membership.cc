@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "glog/logging.h"
+
 #include "common/base/status_macros.h"
 #include "common/model/variable_entries.h"
 #include "common/wire/error_detail.h"
