@@ -1,5 +1,6 @@
 // Tested by tests/ps_server/core/membership_job_test.cc.
 // Tested by tests/ps_server/core/membership_messages_test.cc.
+// Tested by tests/ps_server/core/leaving_clone_test.cc.
 #include "ps_server/core/membership.h"
 
 #include <utility>

@@ -24,6 +24,17 @@ constexpr absl::Duration kForeignLease = absl::Seconds(30);
 constexpr absl::Duration kAfterTheLease = absl::Seconds(5);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
 
+ps::HeartbeatRequest HeartbeatOf(const CloneIdentity& identity, uint32_t worker_id,
+                                 const std::string& run_id, uint64_t epoch) {
+  ps::HeartbeatRequest request;
+  request.set_run_id(run_id);
+  request.set_epoch(epoch);
+  request.set_worker_id(worker_id);
+  request.set_session(identity.session);
+  request.set_process_number(identity.process_number);
+  return request;
+}
+
 }  // namespace
 
 absl::Status PsSession::CheckWanted() {
@@ -107,18 +118,15 @@ void PsSession::NoteStop(const absl::Status& error) {
 }
 
 absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
-  ps::HeartbeatRequest request;
+  uint64_t epoch = 0;
   uint64_t registrations = 0;
   {
     absl::MutexLock lock(&mutex_);
     registrations = registrations_;
-    request.set_epoch(epoch_);
+    epoch = epoch_;
   }
-  request.set_run_id(job_.run_id());
-  request.set_worker_id(options_.worker_id);
+  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, job_.run_id(), epoch);
   *request.mutable_progress() = progress;
-  request.set_session(identity_.session);
-  request.set_process_number(identity_.process_number);
   // A heartbeat that arrives after the lease has ended is useless.
   const absl::Duration timeout =
       std::min(options_.rpc_timeout, std::max(lease(), absl::Seconds(1)));
@@ -161,16 +169,13 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
 }
 
 void PsSession::Leave() {
-  ps::HeartbeatRequest request;
+  uint64_t epoch = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (clock_->Now() > heartbeats_.first) return;  // the server does not answer
-    request.set_epoch(epoch_);
+    epoch = epoch_;
   }
-  request.set_run_id(job_.run_id());
-  request.set_worker_id(options_.worker_id);
-  request.set_session(identity_.session);
-  request.set_process_number(identity_.process_number);
+  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, job_.run_id(), epoch);
   request.set_leaving(true);
   const absl::Status left =
       clients_[0]->Heartbeat(request, std::min(options_.rpc_timeout, kLeaveTimeout)).status();
