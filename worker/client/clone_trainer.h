@@ -158,7 +158,10 @@ class CloneTrainer {
   void StopHeartbeat();
   // Stops the heartbeats. If Run ends with `result` because training has ended or was stopped, the
   // server is told that the clone knows; after Stop it is told that the clone leaves.
+  // Repeats that for a second if it may be lost.
   void EndHeartbeats(const absl::Status& result);
+  // Makes one attempt. OK if there is nothing to say, or if the server knows it already.
+  absl::Status SayThatItEnds();
   void RunHeartbeat();
   void NoteImages(uint64_t samples);
   void Report(const GradientResult& result, uint64_t step, uint64_t staleness);
@@ -193,6 +196,7 @@ class CloneTrainer {
   PhaseClock phase_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> wants_last_weights_;
+  std::atomic<bool> has_told_end_{false};  // the server has heard that this clone knows of the end
   std::atomic<double> images_per_second_{0.0};
   std::atomic<uint64_t> contributions_{0};
   std::atomic<uint64_t> images_{0};

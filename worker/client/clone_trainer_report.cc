@@ -10,6 +10,9 @@ namespace pushpull {
 namespace {
 
 constexpr absl::Duration kRateWindow = absl::Seconds(3);
+// How long, and after which pauses, a clone that ends repeats a last heartbeat that may be lost.
+constexpr absl::Duration kLastHeartbeatLimit = absl::Seconds(1);
+constexpr absl::Duration kLastHeartbeatPause = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -61,11 +64,14 @@ absl::Status CloneTrainer::Beat() {
   *progress.mutable_phase_seconds() = phase_.Seconds();
   progress.set_contributions(contributions_.load());
   progress.set_images(images_.load());
-  progress.set_knows_end(KnowsEnd());
+  const bool knows_end = KnowsEnd();
+  progress.set_knows_end(knows_end);
   if (options_.instruments.gpu) {
     if (const auto figures = options_.instruments.gpu()) *progress.mutable_gpu() = *figures;
   }
-  return session_->Heartbeat(progress);
+  const absl::Status status = session_->Heartbeat(progress);
+  if (knows_end && !IsTransient(status)) has_told_end_.store(true);
+  return status;
 }
 
 bool CloneTrainer::KnowsEnd() const {
@@ -88,12 +94,14 @@ void CloneTrainer::EndHeartbeats(const absl::Status& result) {
   StopHeartbeat();
   // The training thread may be the only one that was told why training was stopped.
   session_->NoteStop(result);
-  // The server stays until it hears that this clone knows of the end.
-  if (KnowsEnd()) {
-    Beat().IgnoreError();
-  } else if (stop_.load()) {
-    session_->Leave();
-  }
+  // The server waits for this clone until it hears of its end, or until the lease has ended.
+  const absl::Duration limit = clock_->Now() + kLastHeartbeatLimit;
+  while (IsTransient(SayThatItEnds()) && clock_->Now() < limit) clock_->Sleep(kLastHeartbeatPause);
+}
+
+absl::Status CloneTrainer::SayThatItEnds() {
+  if (KnowsEnd()) return has_told_end_.load() ? absl::OkStatus() : Beat();
+  return stop_.load() ? session_->Leave() : absl::OkStatus();
 }
 
 }  // namespace pushpull

@@ -93,8 +93,8 @@ class PsSession {
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
   // Tells the server that this clone ends, so that others take over its replica before its lease
-  // ends. Makes one attempt of at most 1 s, and none if the last heartbeat was not answered.
-  void Leave();
+  // ends. Makes one attempt of at most 1 s, and none if the last heartbeat was not answered: OK.
+  absl::Status Leave();
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the
   // version. Options::weight_codec decides how they are rounded. With `exact` it is min_version in

@@ -168,11 +168,11 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
   return stopped;
 }
 
-void PsSession::Leave() {
+absl::Status PsSession::Leave() {
   uint64_t epoch = 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (clock_->Now() > heartbeats_.first) return;  // the server does not answer
+    if (clock_->Now() > heartbeats_.first) return absl::OkStatus();  // the server is silent
     epoch = epoch_;
   }
   ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, job_.run_id(), epoch);
@@ -181,6 +181,7 @@ void PsSession::Leave() {
       clients_[0]->Heartbeat(request, std::min(options_.rpc_timeout, kLeaveTimeout)).status();
   // The lease ends by itself if the server does not hear this.
   if (!left.ok()) VLOG(1) << "the server was not told that this clone leaves: " << left;
+  return left;
 }
 
 std::vector<ps::ReplicaGrant> PsSession::grants() const {

@@ -45,6 +45,10 @@ class LastStepHandler : public FakePsHandler {
   }
   void Heartbeat(const ps::HeartbeatRequest& request, Done<ps::HeartbeatReply> done) override {
     if (lost) return FakePsHandler::Heartbeat(request, std::move(done));  // never answers
+    const bool is_last = request.leaving() || request.progress().knows_end();
+    if (is_last && last_heartbeats_to_lose.fetch_sub(1) > 0) {
+      return done(absl::UnavailableError("lost"));
+    }
     if (request.leaving()) heard_that_it_leaves.store(true);
     if (request.progress().knows_end()) heard_that_it_knows.store(true);
     if (request.progress().knows_end() && !saved.load()) heard_too_early.store(true);
@@ -74,6 +78,8 @@ class LastStepHandler : public FakePsHandler {
   }
 
   bool lost = false;
+  // How many heartbeats are lost that say that the clone leaves or knows of the end.
+  std::atomic<int> last_heartbeats_to_lose = 0;
   // Whether pulls are told that training was stopped before its only step. Heartbeats are not.
   bool refuses_pulls = false;
   // If set: heartbeats of this thread fail. Once it has sent one, the next heartbeat of another
@@ -315,6 +321,23 @@ TEST_F(EndOfTrainingTest, ACloneThatIsToldToStopSaysThatItLeaves) {
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
   EXPECT_TRUE(handler_.heard_that_it_leaves.load());
   EXPECT_FALSE(handler_.heard_that_it_knows.load());
+}
+
+TEST_F(EndOfTrainingTest, TheLastHeartbeatIsRepeatedIfItIsLost) {
+  handler_.last_heartbeats_to_lose.store(3);
+  absl::Status status = Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(handler_.heard_that_it_knows.load()) << "of a clone that trains to the end";
+
+  handler_.last_heartbeats_to_lose.store(3);
+  handler_.registered_version = 0;
+  handler_.saved.store(false);
+  handler_.refuses_pulls = true;
+  peer_deadline_ = absl::Seconds(10);
+  stops_at_first_pull_ = true;
+  status = Run();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_TRUE(handler_.heard_that_it_leaves.load()) << "of a clone that is told to stop";
 }
 
 TEST_F(EndOfTrainingTest, ACloneThatTrainsToTheEndDoesNotSayThatItLeaves) {

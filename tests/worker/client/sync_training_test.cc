@@ -273,40 +273,37 @@ TEST(SyncTrainingTest, ASpareThatTheServerHasForgottenRegistersAgain) {
   options.lease = absl::Milliseconds(300);
   TestServer server(folder, options);
   ASSERT_TRUE(server.Start().ok());
-  std::atomic<bool> is_away = false;
+  std::atomic<bool> are_away = false;
   std::atomic<int> registrations = 0;
   StepGate first_gate, second_gate;
-  {
-    // Its lease ends by itself, because the server does not hear that it leaves.
-    std::atomic<bool> is_lost = false;
-    TestClone first(&server, {.hook =
-                                  [&](const auto&) {
-                                    CallFault fault;
-                                    fault.drop_request = is_lost;
-                                    return fault;
-                                  },
-                              .gradient_hook = first_gate.HookAt(3)});
-    ASSERT_TRUE(first_gate.AwaitReached());
-    is_lost = true;
-    first_gate.Open();
-  }
+  TestClone first(&server, {.hook =
+                                [&](const auto&) {
+                                  CallFault fault;
+                                  fault.drop_request = are_away;
+                                  return fault;
+                                },
+                            .gradient_hook = first_gate.HookAt(3)});
+  ASSERT_TRUE(first_gate.AwaitReached());
   TestClone spare(&server, {.worker_id = 1, .peer_name = "spare", .hook = [&](const auto& message) {
                               registrations += message.method == "Register";
                               CallFault fault;
-                              fault.drop_request = is_away && message.method == "Heartbeat";
+                              fault.drop_request = are_away && message.method == "Heartbeat";
                               return fault;
                             }});
   EXPECT_TRUE(server.Await([&](const auto&) { return registrations == 1; }));
-  is_away = true;
+  are_away = true;
   EXPECT_TRUE(server.Await([](const auto& status) {
     return std::none_of(status.clones().begin(), status.clones().end(),
                         [](const auto& clone) { return clone.alive(); });
   }));
+  first.Stop();
+  first_gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(first.Join()));
   TestClone second(&server, {.session = 2,
                              .gradient_hook = second_gate.HookAt(12),
                              .num_images = ToyGradientSource::kNumImages - 1});
   EXPECT_TRUE(second_gate.AwaitReached());
-  is_away = false;
+  are_away = false;
   EXPECT_TRUE(server.Await([&](const auto&) { return registrations >= 2; }));
   spare.Stop();
   EXPECT_TRUE(absl::IsCancelled(spare.Join()));
