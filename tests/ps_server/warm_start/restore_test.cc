@@ -36,7 +36,8 @@ class FakeSource final : public TensorSource {
   std::string describe() const override { return "fake"; }
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const override {
-    for (size_t i = 0; i < values.size(); ++i) values[i] = Value(tensor.name, i);
+    const float first = Value(tensor.name, 0);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = first + Offset(i);
     if (last_value_.has_value()) values.back() = *last_value_;
     return absl::OkStatus();
   }
@@ -44,10 +45,12 @@ class FakeSource final : public TensorSource {
   void set_last_value(float value) { last_value_ = value; }
   void set_network(NetworkSpec network) { network_ = std::move(network); }
   float Value(const std::string& name, size_t i) const {
-    return static_cast<float>(Find(name) - tensors_.data() + 1) + static_cast<float>(i) / 1000;
+    return static_cast<float>(Find(name) - tensors_.data() + 1) + Offset(i);
   }
 
  private:
+  static float Offset(size_t i) { return static_cast<float>(i) / 1000; }
+
   std::vector<SourceTensor> tensors_;
   std::optional<float> last_value_;  // of each tensor
   std::optional<NetworkSpec> network_;
