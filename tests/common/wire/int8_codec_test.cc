@@ -51,7 +51,9 @@ std::string Reference(const std::vector<float>& values) {
     if (Value(scale) < std::numeric_limits<float>::min()) scale = 0x0080;
     encoded.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
     for (size_t i = first; i < end; ++i) {
-      encoded.push_back(static_cast<char>(std::nearbyint(values[i] / Value(scale))));
+      // By way of int8_t, because a char of ARM is unsigned.
+      const auto code = static_cast<int8_t>(std::nearbyint(values[i] / Value(scale)));
+      encoded.push_back(static_cast<char>(code));
     }
   }
   return encoded;
