@@ -2,6 +2,7 @@
 #include "ps_server/runtime/checkpointer.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,15 @@ CheckpointManifest MakeManifest(const JobSpec& job,
   return manifest;
 }
 
+// Says whether two manifests are of one published checkpoint.
+bool IsSameCheckpoint(const CheckpointManifest& a, const CheckpointManifest& b) {
+  const auto same_file = [](const CheckpointFile& x, const CheckpointFile& y) {
+    return x.name == y.name && x.sha256 == y.sha256;
+  };
+  return a.run_id == b.run_id && a.epoch == b.epoch && a.step == b.step &&
+         std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(), same_file);
+}
+
 // Returns the number of replicas whose positions the checkpoint has; 0: it has none.
 uint32_t CountPositions(const CheckpointManifest& manifest) {
   std::string marks;
@@ -109,9 +119,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
     return absl::NotFoundError(
         absl::StrCat("there is no checkpoint of step ", *from_step_, " in ", train_dir_));
   }
-  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(
-      *files_, train_dir_, from_step_.has_value() ? static_cast<int64_t>(*from_step_) : -1,
-      {run_id_, &job_->layout});
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> checkpoint = OpenFound();
   if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
   PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
@@ -119,13 +127,48 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   run_started_unix_ = manifest.run_started_unix;
   counted_ = {manifest.step, manifest.updates};
   found_config_ = manifest.pipeline_config;
-  LOG(INFO) << "checkpoint " << (*checkpoint)->path() << " verifies, step " << manifest.step
-            << ", published in epoch " << manifest.epoch;
-  return FoundCheckpoint{{manifest.epoch, manifest.step},
-                         manifest.training_done,
-                         manifest.num_images,
-                         CountPositions(manifest),
-                         AgeOf(manifest)};
+  const FoundCheckpoint found{{manifest.epoch, manifest.step},
+                              manifest.training_done,
+                              manifest.num_images,
+                              CountPositions(manifest),
+                              AgeOf(manifest)};
+  absl::MutexLock lock(&mutex_);
+  opened_ = *std::move(checkpoint);
+  return found;
+}
+
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpointer::OpenFound() const {
+  const RecoveryRequest request{run_id_, &job_->layout};
+  std::shared_ptr<const Checkpoint> opened;
+  {
+    absl::MutexLock lock(&mutex_);
+    opened = opened_;
+  }
+  if (opened != nullptr) {
+    const absl::StatusOr<CheckpointManifest> manifest =
+        from_step_.has_value() ? ReadManifest(*files_, train_dir_, *from_step_)
+                               : ReadNewestManifest(*files_, train_dir_, request);
+    if (manifest.ok() && IsSameCheckpoint(*manifest, opened->manifest())) return opened;
+  }
+  PP_ASSIGN_OR_RETURN(
+      opened,
+      OpenCheckpoint(*files_, train_dir_,
+                     from_step_.has_value() ? static_cast<int64_t>(*from_step_) : -1, request));
+  LOG(INFO) << "checkpoint " << opened->path() << " verifies, step " << opened->manifest().step
+            << ", published in epoch " << opened->manifest().epoch;
+  return opened;
+}
+
+std::shared_ptr<const Checkpoint> Checkpointer::OpenedCheckpoint(const VersionId& id) const {
+  absl::MutexLock lock(&mutex_);
+  if (opened_ == nullptr) return nullptr;
+  const CheckpointManifest& manifest = opened_->manifest();
+  return VersionId{manifest.epoch, manifest.step} == id ? opened_ : nullptr;
+}
+
+void Checkpointer::CloseCheckpoint() {
+  absl::MutexLock lock(&mutex_);
+  opened_.reset();
 }
 
 absl::Status Checkpointer::Verify(uint64_t step) {

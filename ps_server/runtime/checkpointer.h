@@ -4,11 +4,14 @@
 #define PUSHPULL_PS_SERVER_RUNTIME_CHECKPOINTER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
@@ -23,7 +26,7 @@ namespace pushpull {
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
 // All methods block on the disk. One thread at a time calls FindCheckpoint, Publish, RemoveOld and
-// Abandon; Verify may run beside them because it only reads members that never change.
+// Abandon; the others may run beside them.
 class Checkpointer {
  public:
   // `job` and `files` must outlive the object. run_id: 32 hex digits. from_step:
@@ -34,8 +37,15 @@ class Checkpointer {
 
   // Returns the newest checkpoint that verifies, or nullopt if train_dir has no checkpoint.
   // Returns an error if there are checkpoints but none can be used, or if the checkpoint of
-  // from_step cannot be used; see OpenCheckpoint for the codes.
+  // from_step cannot be used; see OpenCheckpoint for the codes. Keeps the checkpoint open. Another
+  // call does not verify it again if it is still the one to return.
   absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint();
+  // Returns the checkpoint that FindCheckpoint keeps open if it is `id`, else null. So the shards
+  // of the process restore from it without verifying all of its files once more each.
+  std::shared_ptr<const Checkpoint> OpenedCheckpoint(const VersionId& id) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Lets go of the checkpoint that FindCheckpoint keeps open.
+  void CloseCheckpoint() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the pipeline config, as text, of the checkpoint that FindCheckpoint has found last.
   // Empty: it has found none.
   const std::string& found_config() const { return found_config_; }
@@ -54,6 +64,8 @@ class Checkpointer {
   // FAILED_PRECONDITION: the checkpoint belongs to another run or model, or lacks what the
   // optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
+  // Returns the checkpoint that is kept open if it is the one for FindCheckpoint, else opens that.
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenFound() const;
   absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
   // Returns how often the moving statistics have been updated up to the step. Steps after the
   // newest checkpoint count as local_steps updates each, by the present config.
@@ -72,6 +84,8 @@ class Checkpointer {
   Counted counted_;  // of the newest checkpoint
   std::string found_config_;
   std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const Checkpoint> opened_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace pushpull

@@ -179,15 +179,18 @@ absl::Status ServerCore::OpenShard(int shard) {
     PP_RETURN_IF_ERROR(CheckForUnfitSteps(*variables, checkpoint_step_));
   }
   run_files_.AddShard(variables.get());
-  auto on_restored = [this, index = shard - options_.first_task] {
+  RestoreHooks hooks{.may_restore = options_.may_restore};
+  hooks.on_restored = [this, index = shard - options_.first_task] {
     const absl::Status adopted = run_files_.ShardRestored(index);
     LOG_IF(WARNING, !adopted.ok()) << adopted.message();
     if (adopted.ok()) options_.on_restored();
     return adopted;
   };
-  auto store =
-      std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables), files_,
-                                   pool_.get(), options_.may_restore, std::move(on_restored));
+  hooks.opened_checkpoint = [this](const VersionId& id) {
+    return IsCoordinator() ? checkpointer_->OpenedCheckpoint(id) : nullptr;
+  };
+  auto store = std::make_unique<ShardStore>(&job_, shard, options_.train_dir, std::move(variables),
+                                            files_, pool_.get(), std::move(hooks));
   ShardOptions options;
   options.run_id = run_id_;
   options.boot_id = NewBootId();
@@ -270,6 +273,7 @@ absl::Status ServerCore::OpenCoordinator() {
     monitor_->StepApplied(step);
   };
   listener.serving = [this](const coordinator_action::Serving& serving) {
+    checkpointer_->CloseCheckpoint();  // nothing is restored any more
     LOG(INFO) << "serving version " << serving.version << " in epoch " << serving.epoch
               << (serving.rolled_back_steps > 0
                       ? absl::StrCat(", ", serving.rolled_back_steps, " steps rolled back")

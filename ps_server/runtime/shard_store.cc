@@ -44,16 +44,14 @@ VariableLayout ApplyLayout(const JobSpec& job) {
 
 ShardStore::ShardStore(const JobSpec* job, int shard, std::string train_dir,
                        std::unique_ptr<VariableStore> variables, FileSystem* files,
-                       ThreadPool* pool, std::function<absl::Status()> may_restore,
-                       std::function<absl::Status()> on_restored)
+                       ThreadPool* pool, RestoreHooks hooks)
     : job_(job),
       shard_(shard),
       train_dir_(std::move(train_dir)),
       variables_(std::move(variables)),
       files_(files),
       pool_(pool),
-      may_restore_(std::move(may_restore)),
-      on_restored_(std::move(on_restored)),
+      hooks_(std::move(hooks)),
       apply_layout_(ApplyLayout(*job)),
       pass_(&apply_layout_, job->sharding, shard, job->optimizer, pool) {}
 
@@ -66,9 +64,9 @@ std::vector<VersionId> ShardStore::HeldVersions() const {
 }
 
 absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
-  PP_RETURN_IF_ERROR(may_restore_());
+  PP_RETURN_IF_ERROR(hooks_.may_restore());
   PP_ASSIGN_OR_RETURN(std::string marks, RestoreVersion(order));
-  PP_RETURN_IF_ERROR(on_restored_());
+  PP_RETURN_IF_ERROR(hooks_.on_restored());
   return marks;
 }
 
@@ -107,6 +105,11 @@ absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::Store
 
 absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVectors& to,
                                             std::string* marks) {
+  if (const auto opened = hooks_.opened_checkpoint(id); opened != nullptr) {
+    const absl::Status filled = FillFrom(*opened, to, marks);
+    // An open file of a network file system may have become stale. Opening it anew tells.
+    if (filled.ok()) return filled;
+  }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       Checkpoint::Open(*files_, train_dir_, id.version));
   if (checkpoint->manifest().epoch != id.epoch) {
@@ -114,18 +117,23 @@ absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVect
         absl::StrCat(checkpoint->path(), " was published in epoch ", checkpoint->manifest().epoch,
                      ", expected ", id.epoch, ": another server has replaced it"));
   }
+  return FillFrom(*checkpoint, to, marks);
+}
+
+absl::Status ShardStore::FillFrom(const Checkpoint& checkpoint, const StateVectors& to,
+                                  std::string* marks) {
   const ElementRange range = job_->sharding.shard(shard_);
-  PP_RETURN_IF_ERROR(checkpoint->ReadWeights(job_->layout, range, to.weights));
+  PP_RETURN_IF_ERROR(checkpoint.ReadWeights(job_->layout, range, to.weights));
   for (int slot = 0; slot < job_->optimizer.num_slots(); ++slot) {
     PP_RETURN_IF_ERROR(
-        checkpoint->ReadSlot(job_->layout, job_->optimizer.slot_name(slot), range, to.slots[slot]));
+        checkpoint.ReadSlot(job_->layout, job_->optimizer.slot_name(slot), range, to.slots[slot]));
   }
   if (to.ema != nullptr) {
-    PP_RETURN_IF_ERROR(checkpoint->ReadEma(job_->layout, range, to.ema));
+    PP_RETURN_IF_ERROR(checkpoint.ReadEma(job_->layout, range, to.ema));
   }
-  if (!absl::Base64Unescape(checkpoint->manifest().async_state, marks)) {
+  if (!absl::Base64Unescape(checkpoint.manifest().async_state, marks)) {
     return absl::DataLossError(
-        absl::StrCat(checkpoint->path(), "/MANIFEST.json: async_state is not base64"));
+        absl::StrCat(checkpoint.path(), "/MANIFEST.json: async_state is not base64"));
   }
   return absl::OkStatus();
 }

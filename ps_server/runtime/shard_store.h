@@ -14,6 +14,7 @@
 
 #include "common/base/file_system.h"
 #include "common/base/thread_pool.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/optimizer/apply_pass.h"
 #include "ps_server/core/shard_events.h"
 #include "ps_server/runtime/job_spec.h"
@@ -22,16 +23,25 @@
 
 namespace pushpull {
 
+// What ShardStore::Restore asks of its process.
+struct RestoreHooks {
+  // Called before a restore changes anything, and after each success. Restore returns their errors.
+  std::function<absl::Status()> may_restore = [] { return absl::OkStatus(); };
+  std::function<absl::Status()> on_restored = [] { return absl::OkStatus(); };
+  // Returns a checkpoint that the process has verified and keeps open, or null.
+  std::function<std::shared_ptr<const Checkpoint>(const VersionId&)> opened_checkpoint =
+      [](const VersionId&) { return nullptr; };
+};
+
 // One thread at a time calls Restore, Measure, Apply and ApplyAhead. The other methods are
 // thread-safe. All methods but Pin, WeightsPayload and HeldVersions block, on computation or on
 // the disk.
 class ShardStore {
  public:
-  // `job`, `files` and `pool` must outlive the store. Restore calls may_restore before it changes
-  // anything and on_restored after each success, and returns their errors.
+  // `job`, `files` and `pool` must outlive the store.
   ShardStore(const JobSpec* job, int shard, std::string train_dir,
              std::unique_ptr<VariableStore> variables, FileSystem* files, ThreadPool* pool,
-             std::function<absl::Status()> may_restore, std::function<absl::Status()> on_restored);
+             RestoreHooks hooks);
 
   // Makes order.id the newest version, from mapped state, a checkpoint or initial values.
   // Returns the serialized PushMarks that are stored with the version, which say what has been
@@ -77,6 +87,7 @@ class ShardStore {
   // Reads version id.version from its checkpoint into `to` and `marks`. FAILED_PRECONDITION:
   // the checkpoint was published in another epoch.
   absl::Status FillFromCheckpoint(const VersionId& id, const StateVectors& to, std::string* marks);
+  absl::Status FillFrom(const Checkpoint& checkpoint, const StateVectors& to, std::string* marks);
   void FillInitial(const StateVectors& to);
 
   const JobSpec* const job_;
@@ -85,8 +96,7 @@ class ShardStore {
   const std::unique_ptr<VariableStore> variables_;
   FileSystem* const files_;
   ThreadPool* const pool_;
-  const std::function<absl::Status()> may_restore_;
-  const std::function<absl::Status()> on_restored_;
+  const RestoreHooks hooks_;
   const VariableLayout apply_layout_;
   const ApplyPass pass_;
   std::optional<VersionAhead> ahead_;  // set between BeginApply and Commit of the store

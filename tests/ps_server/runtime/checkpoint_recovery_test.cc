@@ -72,6 +72,59 @@ TEST(CheckpointRecoveryTest, AResumedJobMakesTheSameBits) {
   }
 }
 
+// A checkpoint may have gigabytes, and it is in the way of training until it is read.
+TEST(CheckpointRecoveryTest, AStartVerifiesTheCheckpointOnce) {
+  for (const int tasks : {1, 3}) {
+    TestFolder folder;
+    PosixFileSystem disk;
+    FailingReads counted(&disk);
+    TestServerOptions options;
+    options.tasks = tasks;
+    options.files = &counted;
+    {
+      TestServer first(folder, options);
+      ASSERT_TRUE(first.Start().ok());
+      EXPECT_TRUE(absl::IsCancelled(TrainAndDrainInStep(&first, 8)));
+    }
+    TestServer second(folder, options);
+    counted.Fail(FailingReads::What::kOpen, ".safetensors", absl::OkStatus(), 1000);
+    ASSERT_TRUE(second.Start().ok());
+    ASSERT_TRUE(second.Await([](const auto& status) { return status.version() > 0; }));
+    EXPECT_EQ(counted.failed(), tasks) << "files of the checkpoint that were opened";
+    EXPECT_TRUE(absl::IsCancelled(second.DrainAndClose()));
+  }
+}
+
+// An open file of a network file system may become stale while the file itself is good.
+TEST(CheckpointRecoveryTest, OpensTheCheckpointAgainIfTheOpenFilesHaveGoneBad) {
+  TestFolder folder;
+  PosixFileSystem disk;
+  FailingReads hooked(&disk);
+  TestServerOptions options;
+  options.files = &hooked;
+  TestServer first(folder, options);
+  ASSERT_TRUE(first.Start().ok());
+  EXPECT_TRUE(absl::IsCancelled(TrainAndDrainInStep(&first, 8)));
+  const auto steps = ListCheckpoints(disk, first.train_dir());
+  ASSERT_TRUE(steps.ok() && !steps->empty());
+  const std::string file = absl::StrCat(first.train_dir(), "/", CheckpointName(steps->back()),
+                                        "/shard-00000-of-00001.safetensors");
+  const auto contents = ReadWholeFile(disk, file);
+  ASSERT_TRUE(contents.ok()) << contents.status();
+  // A start reads EPOCH before it opens the checkpoint, and again before it restores from it.
+  hooked.AtFailure([&] {
+    if (hooked.failed() != 2) return;
+    std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+        << static_cast<char>(contents->back() ^ 1);
+    EXPECT_TRUE(WriteFileAtomically(disk, file, *contents).ok());
+  });
+  hooked.Fail(FailingReads::What::kOpen, "/EPOCH", absl::OkStatus(), 2);
+  TestServer second(folder, options);
+  const absl::Status end = TrainToTheEnd(&second);
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(hooked.failed(), 2);
+}
+
 // The files of the failed attempt are gone, so every shard has to write its file again.
 TEST(CheckpointRecoveryTest, TheLastCheckpointSucceedsAfterOneFailure) {
   for (const int tasks : {1, 2}) {

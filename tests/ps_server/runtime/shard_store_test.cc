@@ -32,9 +32,8 @@ class Shard {
     options.owner.run_id = kRun;
     auto variables = VariableStore::Open(options, job_.layout, job_.optimizer);
     variables_ = variables->get();
-    const auto nothing = [] { return absl::OkStatus(); };
     store_ = std::make_unique<ShardStore>(&job_, 0, "", *std::move(variables), nullptr, &pool_,
-                                          nothing, nothing);
+                                          RestoreHooks());
     shard_action::StoreRestore restore;
     restore.source = ps::RestoreRequest::INITIAL;
     EXPECT_TRUE(store_->Restore(restore).ok());
