@@ -38,6 +38,8 @@ inline constexpr char kStateMagic[9] = "PPSTATE\n";
 inline constexpr uint32_t kStateFormatVersion = 3;
 // Appended to the name of a file that is set aside because it does not fit. A number may follow.
 inline constexpr char kAsideSuffix[] = ".aside";
+// Ends the name of a file until its ps_server has recovered.
+inline constexpr char kNewSuffix[] = ".new";
 inline constexpr int64_t kStatePageBytes = 4096;
 inline constexpr int64_t kStateControlOffset = 2048;
 

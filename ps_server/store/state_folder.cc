@@ -9,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,12 +26,21 @@ bool ReadAt(int fd, void* data, size_t size, off_t offset) {
   return pread(fd, data, size, offset) == static_cast<ssize_t>(size);
 }
 
+constexpr char kKilledEarly[] = "its ps_server was killed before it had recovered";
+
+// Says whether a ps_server gives this name to a file that has no header yet.
+bool IsNameOfNewFile(const std::string& name) {
+  const size_t digits = 2 * sizeof(StateHeader::run_id);
+  return absl::EndsWith(name, kNewSuffix) && name.size() > digits && name[digits] == '-' &&
+         absl::c_all_of(name.substr(0, digits), absl::ascii_isxdigit);
+}
+
 // Returns why no ps_server will continue from the file; empty if one may.
 std::string WhyAbandoned(const StateFileInfo& info, const StateHeader& header) {
   if (absl::StrContains(FileNameOf(info.path), kAsideSuffix)) {
     return "a ps_server has set it aside, because it did not fit its run";
   }
-  if (absl::EndsWith(info.path, ".new")) return "its ps_server was killed before it had recovered";
+  if (absl::EndsWith(info.path, kNewSuffix)) return kKilledEarly;
   if (HeaderText(header.boot_id) != BootId())
     return "it was written before the machine last started";
   if (!info.newest_version.has_value()) return "it holds no whole version";
@@ -66,7 +77,9 @@ void Describe(FileSystem& files, int fd, StateFileInfo* info) {
       !ReadAt(fd, &control, sizeof(control), kStateControlOffset) ||
       !ReadStateHeader(absl::string_view(bytes, sizeof(bytes)), &header) ||
       stat_info.st_size != header.total_bytes) {
-    info->reason = "it is no state file of this version of ps_server";
+    const bool is_new = IsNameOfNewFile(FileNameOf(info->path));
+    info->use = is_new ? StateFileInfo::Use::kAbandoned : StateFileInfo::Use::kUnknown;
+    info->reason = is_new ? kKilledEarly : "it is no state file of this version of ps_server";
     return;
   }
   info->run_id = absl::BytesToHexString(absl::string_view(header.run_id, sizeof(header.run_id)));

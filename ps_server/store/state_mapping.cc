@@ -24,6 +24,7 @@
 
 #include "common/base/file_system.h"
 #include "common/base/passing_error.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -110,6 +111,20 @@ absl::Status PrepareFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// Returns the path of a new file until it is adopted. It does not depend on the run: if a first
+// start is killed before it has written run_id, the next one is another run. It then finds the file
+// of the killed one, and empties it. Otherwise such starts would fill the folder, which may be
+// memory.
+std::string NewPathOf(const std::string& state_dir, const std::string& path,
+                      const StateHeader& header) {
+  const std::string identity = HeaderText(header.folder_identity);
+  if (identity.empty()) return absl::StrCat(path, kNewSuffix);
+  // Folders of two file systems may have the same identity.
+  const std::string folder = absl::StrCat(identity, " at ", HeaderText(header.train_dir));
+  return absl::StrCat(state_dir, "/", Sha256Hex(folder).substr(0, 2 * sizeof(header.run_id)), "-",
+                      header.shard, "-of-", header.tasks, kNewSuffix);
+}
+
 enum class OpenMode { kExisting, kCreate };
 
 // How long to wait for a lock. psctl holds it while it looks at the file, and a pull that outlives
@@ -188,7 +203,8 @@ absl::StatusOr<std::unique_ptr<StateMapping>> StateMapping::Open(const std::stri
                                                                  const std::string& name,
                                                                  const StateHeader& header) {
   const std::string path = state_dir.empty() ? "" : absl::StrCat(state_dir, "/", name);
-  std::unique_ptr<StateMapping> mapping(new StateMapping(path, header.total_bytes));
+  std::unique_ptr<StateMapping> mapping(
+      new StateMapping(path, NewPathOf(state_dir, path, header), header.total_bytes));
   if (state_dir.empty()) {
     LOG(WARNING) << "no state_dir: variables are in anonymous memory; a killed ps_server goes back "
                     "to its last checkpoint";
@@ -219,7 +235,7 @@ StateMapping::~StateMapping() {
   if (data_ != nullptr) munmap(data_, size_);
   for (const auto& [piece, size_bytes] : pieces_) munmap(piece, size_bytes);
   // The file was never given its final name, so no process will look for it.
-  if (is_new_) unlink(NewPath().c_str());
+  if (is_new_) unlink(new_path_.c_str());
   for (const int fd : {fd_, other_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -260,7 +276,7 @@ void StateMapping::NoteFolder(const StateHeader& header) {
 }
 
 absl::Status StateMapping::MakeFile(const StateHeader& header) {
-  const std::string path = NewPath();
+  const std::string path = new_path_;
   PP_ASSIGN_OR_RETURN(const int fd, OpenAndLock(path, OpenMode::kCreate));
   // The header is written after the file has its full size, so a file with a header is complete.
   StateControl control{HeldWord().Encode(), 0};
@@ -313,8 +329,8 @@ absl::Status StateMapping::AdoptFile() {
     }
     close(std::exchange(other_fd_, -1));
   }
-  if (rename(NewPath().c_str(), path_.c_str()) != 0) {
-    return RenameFailed(NewPath(), path_, errno);
+  if (rename(new_path_.c_str(), path_.c_str()) != 0) {
+    return RenameFailed(new_path_, path_, errno);
   }
   is_new_ = false;
   return absl::OkStatus();
@@ -383,7 +399,7 @@ void StateMapping::Discard(char* readers, int64_t size_bytes) {
 
 absl::Status StateMapping::RemoveFile() {
   if (!is_file()) return absl::OkStatus();
-  const std::string path = is_new_ ? NewPath() : path_;
+  const std::string path = is_new_ ? new_path_ : path_;
   if (unlink(path.c_str()) != 0 && errno != ENOENT) return Failed("cannot remove", path, errno);
   is_new_ = false;
   return absl::OkStatus();

@@ -2,9 +2,9 @@
 // bytes and knows nothing of versions.
 //
 // A file that an earlier process left is either used as it is or not touched. If it does not fit or
-// does not exist, the state goes to a second file, <name>.new. AdoptFile gives that file its final
-// name once it holds something worth keeping. A file that had the name before is renamed, never
-// shortened or removed.
+// does not exist, the state goes to a new file, whose name ends in kNewSuffix. AdoptFile gives that
+// file its final name once it holds something worth keeping. A file that had the name before is
+// renamed, never shortened or removed.
 #ifndef PUSHPULL_PS_SERVER_STORE_STATE_MAPPING_H_
 #define PUSHPULL_PS_SERVER_STORE_STATE_MAPPING_H_
 
@@ -23,7 +23,7 @@
 namespace pushpull {
 
 // Thread-compatible. Keeps the file locked and mapped until destruction. The destructor removes a
-// <name>.new that was never adopted.
+// new file that was never adopted.
 class StateMapping {
  public:
   // Maps state_dir/name if its header equals `header` in meaning; otherwise makes a new file that
@@ -67,7 +67,7 @@ class StateMapping {
   // Gives a new file its final name. A file that had the name is renamed beside it, which is
   // logged. A file that was taken over gets the path of its train_dir, and its identity if it had
   // none. Does nothing otherwise, or if the memory is anonymous. After an error the contents are
-  // safe in <name>.new, but the next process does not find them; AdoptFile may be called again.
+  // safe in the new file, but the next process does not use them; AdoptFile may be called again.
   // FAILED_PRECONDITION: it will fail again until somebody removes the cause.
   absl::Status AdoptFile();
 
@@ -75,27 +75,28 @@ class StateMapping {
   absl::Status RemoveFile();
 
  private:
-  StateMapping(std::string path, int64_t size_bytes) : path_(std::move(path)), size_(size_bytes) {}
+  StateMapping(std::string path, std::string new_path, int64_t size_bytes)
+      : path_(std::move(path)), new_path_(std::move(new_path)), size_(size_bytes) {}
 
   // Maps the file of an earlier process if there is one that fits. Otherwise returns OK with
   // fd_ < 0, and fresh_reason_ says why.
   absl::Status TakeOverFile(const StateHeader& header);
-  // Makes and maps an empty <name>.new. Sets fd_ unless it returns an error.
+  // Makes and maps an empty new file. Sets fd_ unless it returns an error.
   absl::Status MakeFile(const StateHeader& header);
   // Has AdoptFile write the folder of `header` into a mapped file that has another path or none.
   void NoteFolder(const StateHeader& header);
   absl::Status MapFile(int fd, const std::string& path);
   absl::Status MapAnonymous(const StateHeader& header);
-  std::string NewPath() const { return path_ + ".new"; }
   // Returns private memory, zeroed or a discarded piece, that is released with this object; null if
   // there is none.
   char* TakePiece(int64_t size_bytes);
 
   const std::string path_;
+  const std::string new_path_;
   const int64_t size_;
   int fd_ = -1;          // of the mapped file; -1 for anonymous memory
   int other_fd_ = -1;    // of a file that has the name but does not fit; keeps that file locked
-  bool is_new_ = false;  // the mapped file is still called NewPath()
+  bool is_new_ = false;  // the mapped file is still called new_path_
   std::optional<StateHeader> new_header_;  // what AdoptFile writes into a file that was taken over
   char* data_ = nullptr;
   std::vector<std::pair<char*, int64_t>> pieces_;  // mapped by TakePiece

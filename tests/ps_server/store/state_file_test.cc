@@ -29,8 +29,11 @@
 namespace pushpull {
 namespace {
 
+using ::testing::_;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class StateFileTest : public StateDirTest {
  protected:
@@ -258,6 +261,33 @@ TEST_F(StateFileTest, IgnoresAFileThatAKilledProcessHadNotAdopted) {
   EXPECT_EQ(store->fresh_reason(), "there was no state file");
   FillVersion(store.get(), 3, 1, "");
   EXPECT_EQ(FilesIn(dir_.path()).size(), 1u);
+}
+
+// A first start that is killed early, for example because memory runs out, leaves no run_id, so
+// each further one is of another run.
+TEST_F(StateFileTest, AStartOfAnotherRunUsesTheRoomOfAKilledOneInItsFolder) {
+  VariableStoreOptions options = dir_.options();
+  options.owner.folder_identity = "inode 17 of 5.5";
+  std::map<std::string, std::string> left;
+  {
+    const auto killed = Open(options);
+    left = FilesIn(dir_.path());
+  }
+  ASSERT_EQ(left.size(), 1u);
+  const auto& [name, contents] = *left.begin();
+  std::ofstream(dir_.path() + "/" + name, std::ios::binary) << contents;
+  VariableStoreOptions elsewhere = options;
+  elsewhere.owner.folder_identity = "inode 18 of 6.5";
+  elsewhere.name = "elsewhere";
+  {
+    const auto other = Open(elsewhere);
+    EXPECT_EQ(FilesIn(dir_.path()).size(), 2u) << "the file of another folder is not touched";
+  }
+  options.owner.run_id = "fedcba9876543210";
+  options.name = "next";
+  FillVersion(Open(options).get(), 3, 1, "");
+  EXPECT_THAT(FilesIn(dir_.path()), ElementsAre(Pair("next", _)));
+  EXPECT_EQ(Open(options)->newest(), 3u);
 }
 
 TEST_F(StateFileTest, ACopiedTrainDirDoesNotUseTheStateOfTheOriginal) {

@@ -125,6 +125,17 @@ TEST_F(StateFolderTest, CleanRemovesOnlyAbandonedAndNamedFiles) {
   EXPECT_EQ(List().size(), 1u);
 }
 
+// A ps_server that is killed while it makes room for a file leaves the file without a header.
+TEST_F(StateFolderTest, CleanRemovesWhatAKilledStartHasLeft) {
+  const std::string name = std::string(32, 'a') + "-0-of-1.new";
+  for (const std::string& file : {name, std::string("notes.new"), std::string(32, 'a')}) {
+    std::ofstream(dir_.path() + "/" + file).flush();
+  }
+  EXPECT_THAT(List().at(name).reason, HasSubstr("killed before it had recovered"));
+  EXPECT_EQ(Clean(), std::vector<std::string>{name});
+  EXPECT_EQ(List().size(), 2u);
+}
+
 // A file that cannot be opened may be in use, so it is kept even if it is named.
 TEST_F(StateFolderTest, CleanRefusesANamedFileThatCannotBeOpened) {
   const std::string path = dir_.path() + "/socket";
