@@ -1,6 +1,6 @@
 // Handles SIGTERM and SIGINT. The first signal asks the process to end in order; the second ends it
-// at once with exit code 143. Signals that another process forwards do not count as the second. A
-// terminal or a pipe that is closed does not end the process.
+// at once with exit code 143. Signals that another process forwards do not count as the second, nor
+// do repetitions within a second. A terminal or a pipe that is closed does not end the process.
 #ifndef PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
 #define PUSHPULL_COMMON_CLI_STOP_SIGNAL_H_
 
@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include "absl/time/time.h"
+
 namespace pushpull {
 
 struct StopSignalOptions {
@@ -16,6 +18,9 @@ struct StopSignalOptions {
   // signal to a whole process group, such as Ctrl-C, or to all processes of a service reaches this
   // process twice, from its sender and from the forwarder.
   pid_t forwarder = 0;
+  // Signals that come sooner after the first one belong to it. `timeout` and some schedulers signal
+  // the process and then its process group.
+  absl::Duration repetitions = absl::Seconds(1);
   // What a write does to a pipe that nobody reads any more. kFail: it fails with EPIPE, so that a
   // Ctrl-C that ends `tee` first does not keep `server | tee log` from its orderly end.
   // kEndProcess: SIGPIPE ends the process, so that `| head` ends it.

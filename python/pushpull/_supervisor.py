@@ -35,6 +35,7 @@ INITIAL_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
 REFRESH_S = 10.0  # how often a line that a clone refreshes is shown
 MAX_LINE_BYTES = 1 << 16  # of a clone's output; a longer line is divided
 DRAIN_S = 30.0  # how long clones may take to end after SIGTERM
+REPETITIONS_S = 1.0  # signals that come sooner after the first one belong to it (common/cli/stop_signal.h)
 
 
 @dataclasses.dataclass
@@ -151,6 +152,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._line = ProgressLine(sys.stderr)
         self._signals = 0
+        self._first_signal = 0.0
         self._output_is_lost = False  # and this has been said
         self._server_trouble = ""  # why the server could not be started again, or empty
 
@@ -177,6 +179,10 @@ class Supervisor:
         return code
 
     def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        now = time.monotonic()
+        if self._signals and now - self._first_signal < REPETITIONS_S:
+            return
+        self._first_signal = now
         self._signals += 1
 
     def _supervise(self) -> int:

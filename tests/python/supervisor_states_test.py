@@ -70,6 +70,16 @@ class Line(unittest.TestCase):
         self.assertEqual(self.shown(report(100), left=(report(99),)), [100])
 
 
+class Signals(unittest.TestCase):
+
+    def test_repetitions_are_not_a_second_signal(self):
+        supervisor, _ = supervisor_of(1)
+        for now, signals in ((10.0, 1), (10.0, 1), (10.9, 1), (11.0, 2)):
+            with mock.patch.object(_supervisor.time, "monotonic", return_value=now):
+                supervisor._on_signal(signal.SIGTERM, None)
+            self.assertEqual(supervisor._signals, signals, now)
+
+
 class StartsThatFail(unittest.TestCase):
 
     def setUp(self):

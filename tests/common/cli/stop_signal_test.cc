@@ -10,10 +10,15 @@
 #include <cstdlib>
 #include <future>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
 namespace {
+
+// Each signal counts.
+constexpr StopSignalOptions kNoRepetitions = {.repetitions = absl::ZeroDuration()};
 
 TEST(StopSignalTest, TheFirstSignalRunsTheCallbackOnce) {
   std::promise<int> received;
@@ -43,8 +48,36 @@ TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        const auto signal = StopSignal::Install([](int) {});
+        const auto signal = StopSignal::Install([](int) {}, kNoRepetitions);
         ::raise(SIGINT);
+        ::raise(SIGTERM);
+        std::exit(3);
+      },
+      testing::ExitedWithCode(143), "");
+}
+
+// `timeout` signals its command, and then its process group, to which the command belongs.
+TEST(StopSignalDeathTest, ARepeatedSignalIsNotASecondOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const auto signal = StopSignal::Install([](int) {});
+        ::raise(SIGTERM);
+        ::raise(SIGTERM);
+        ::raise(SIGINT);
+        std::exit(signal->requested() ? 3 : 4);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+TEST(StopSignalDeathTest, ASignalAfterTheRepetitionsEndsTheProcessAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const auto signal =
+            StopSignal::Install([](int) {}, {.repetitions = absl::Milliseconds(20)});
+        ::raise(SIGTERM);
+        absl::SleepFor(absl::Milliseconds(20));
         ::raise(SIGTERM);
         std::exit(3);
       },
@@ -99,8 +132,10 @@ TEST(StopSignalDeathTest, AForwardedSignalIsNotASecondOne) {
           SetBlocked(true);  // in the callback's thread, which inherits this
           std::promise<int> received;
           const OtherProcess forwarder;
-          const auto signal = StopSignal::Install([&](int number) { received.set_value(number); },
-                                                  {.forwarder = forwarder.pid()});
+          StopSignalOptions options = kNoRepetitions;
+          options.forwarder = forwarder.pid();
+          const auto signal =
+              StopSignal::Install([&](int number) { received.set_value(number); }, options);
           SetBlocked(false);
           if (is_forwarded_first) forwarder.Send(SIGTERM);
           ::raise(SIGTERM);
@@ -119,7 +154,9 @@ TEST(StopSignalDeathTest, ASecondSignalThatIsNotForwardedEndsTheProcessAtOnce) {
         SetBlocked(true);
         const OtherProcess forwarder;
         const OtherProcess another;
-        const auto signal = StopSignal::Install([](int) {}, {.forwarder = forwarder.pid()});
+        StopSignalOptions options = kNoRepetitions;
+        options.forwarder = forwarder.pid();
+        const auto signal = StopSignal::Install([](int) {}, options);
         SetBlocked(false);
         another.Send(SIGINT);
         forwarder.Send(SIGINT);
@@ -135,10 +172,11 @@ TEST(StopSignalDeathTest, ABlockedCallbackDoesNotDelayTheSecondSignal) {
       {
         std::promise<void> never;
         std::promise<void> entered;
-        const auto signal = StopSignal::Install([&](int) {
+        const auto block = [&](int) {
           entered.set_value();
           never.get_future().wait();
-        });
+        };
+        const auto signal = StopSignal::Install(block, kNoRepetitions);
         ::raise(SIGTERM);
         entered.get_future().wait();
         ::raise(SIGTERM);
