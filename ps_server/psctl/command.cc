@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,6 +23,8 @@
 namespace pushpull {
 namespace {
 
+// gRPC's message of a call that got no answer in time.
+constexpr absl::string_view kNoAnswer = "Deadline Exceeded";
 constexpr absl::Duration kStatusPause = absl::Milliseconds(100);
 
 struct CommandRow {
@@ -315,12 +318,22 @@ absl::StatusOr<std::string> Run(const PsctlCommand& command, PsClient* client, C
 absl::StatusOr<std::string> RunPsctlCommand(const PsctlCommand& command, PsClient* client,
                                             Clock* clock) {
   absl::StatusOr<std::string> text = Run(command, client, clock);
-  const bool answered = GetErrorDetail(text.status()).kind() != ps::ErrorDetail::UNKNOWN;
-  if (answered || !absl::IsUnavailable(text.status())) return text;
-  return Annotated(
-      text.status(),
-      absl::StrCat(text.status().message(),
-                   "; check that a ps_server listens there, or give its address as --ps"));
+  const absl::Status& status = text.status();
+  const bool answered = GetErrorDetail(status).kind() != ps::ErrorDetail::UNKNOWN;
+  std::string advice;
+  if (!answered && absl::IsUnavailable(status)) {
+    advice = "; check that a ps_server listens there, or give its address as --ps";
+  } else if (!answered && absl::IsDeadlineExceeded(status) &&
+             absl::EndsWith(status.message(), kNoAnswer)) {
+    advice = absl::StrCat(
+        " (--timeout=", absl::FormatDuration(command.timeout), ")",
+        command.kind == PsctlCommand::Kind::kStatus
+            ? ""
+            : "; the server may still do it, so look at psctl status before you ask again",
+        "; with a longer --timeout there may be an answer");
+  }
+  if (advice.empty()) return text;
+  return Annotated(status, absl::StrCat(status.message(), advice));
 }
 
 }  // namespace pushpull

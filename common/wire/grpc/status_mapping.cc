@@ -18,16 +18,33 @@ namespace {
 // percent-encoded, which can triple its size.
 constexpr size_t kMaxMessageBytes = 1024;
 
-// Returns what to add to gRPC's message: its words for a peer that accepts each connection and then
-// closes it do not say what a user may do.
+// What to add to gRPC's message if no connection could be made, because its words do not say what a
+// user may do.
+struct Hint {
+  absl::string_view part;  // of the message
+  absl::string_view text;
+};
+constexpr absl::string_view kClosed =
+    "; what listens there closes each connection, and its log may say why: perhaps one side uses "
+    "TLS and the other does not";
+constexpr absl::string_view kSilent =
+    "; what listens there does not answer: its process may be stopped or overloaded, or it is no "
+    "ps_server";
+constexpr absl::string_view kForeign =
+    "; what listens there has a certificate that no authority in --tls_ca has signed, or that is "
+    "not valid now: perhaps it belongs to another job";
+constexpr Hint kHints[] = {{"reset by peer", kClosed},
+                           {"Socket closed", kClosed},
+                           {"before receiving SETTINGS frame", kSilent},
+                           {"Handshake read failed", kSilent},
+                           {"certificate verify failed", kForeign}};
+
 absl::string_view HintFor(absl::string_view message) {
   if (!absl::StrContains(message, "failed to connect to all addresses")) return "";
-  if (!absl::StrContains(message, "reset by peer") &&
-      !absl::StrContains(message, "Socket closed")) {
-    return "";
+  for (const Hint& hint : kHints) {
+    if (absl::StrContains(message, hint.part)) return hint.text;
   }
-  return "; what listens there closes each connection, and its log may say why: perhaps one side "
-         "uses TLS and the other does not";
+  return "";
 }
 
 }  // namespace

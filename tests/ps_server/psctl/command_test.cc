@@ -273,6 +273,13 @@ TEST(PsctlCommandTest, SaysWhatToDoIfNobodyAnswers) {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::NOT_READY);
   EXPECT_THAT(message(MakeError(detail, "it waits")), testing::Not(HasSubstr(advice)));
+  EXPECT_THAT(message(absl::DeadlineExceededError("Deadline Exceeded")),
+              HasSubstr("Deadline Exceeded (--timeout=10s); with a longer --timeout"));
+  RefusingHandler handler(absl::DeadlineExceededError("Deadline Exceeded"));
+  const auto client = MakeInProcessPsClient(&handler, "host:1");
+  EXPECT_THAT(
+      std::string(RunPsctlCommand(*Parse({"evict", "1"}), client.get(), &clock).status().message()),
+      HasSubstr("the server may still do it"));
 }
 
 TEST(PsctlCommandTest, MapsErrorsToExitCodes) {

@@ -23,17 +23,25 @@ TEST(StatusMappingTest, KeepsCodesAndMessagesInBothDirections) {
   }
 }
 
-TEST(StatusMappingTest, ExplainsAPeerThatClosesEachConnection) {
-  const auto explained = [](const std::string& reason) {
+TEST(StatusMappingTest, ExplainsAPeerToWhichNoConnectionIsMade) {
+  const auto explained = [](const std::string& reason, absl::string_view words) {
     const absl::Status status = FromGrpcStatus(
         {grpc::StatusCode::UNAVAILABLE,
          absl::StrCat("failed to connect to all addresses; last error: UNAVAILABLE: ", reason)},
         "GetJob at a:1");
-    return absl::StrContains(status.message(), "perhaps one side uses TLS");
+    return absl::StrContains(status.message(), words);
   };
-  EXPECT_TRUE(explained("ipv4:1.2.3.4:1: recvmsg:Connection reset by peer"));
-  EXPECT_TRUE(explained("ipv4:1.2.3.4:1: Socket closed"));
-  EXPECT_FALSE(explained("ipv4:1.2.3.4:1: Failed to connect to remote host: Connection refused"));
+  const std::string peer = "ipv4:1.2.3.4:1: ";
+  EXPECT_TRUE(explained(peer + "recvmsg:Connection reset by peer", "perhaps one side uses TLS"));
+  EXPECT_TRUE(explained(peer + "Socket closed", "perhaps one side uses TLS"));
+  EXPECT_TRUE(explained(peer + "connection attempt timed out before receiving SETTINGS frame",
+                        "may be stopped or overloaded"));
+  EXPECT_TRUE(explained(peer + "Handshake read failed", "may be stopped or overloaded"));
+  EXPECT_TRUE(explained(peer + "Tls handshake failed: SSL_ERROR_SSL: error:0A000086:SSL "
+                               "routines::certificate verify failed",
+                        "no authority in --tls_ca has signed"));
+  EXPECT_FALSE(explained(peer + "Failed to connect to remote host: Connection refused",
+                         "what listens there"));
 }
 
 TEST(StatusMappingTest, KeepsTheDetail) {
