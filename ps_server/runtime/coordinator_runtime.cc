@@ -202,6 +202,7 @@ bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
                             : ps::EndTaskRequest::STOPPED);
   request.set_reason(std::string(end.message()));
   if (verified_step.has_value()) request.set_verified_step(*verified_step);
+  const bool is_first_attempt = told_tasks_.empty();
   told_tasks_.resize(peers_.size(), false);
   bool all = true;
   for (size_t task = 0; task < peers_.size(); ++task) {
@@ -212,6 +213,9 @@ bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
     all = all && told_tasks_[task];
     LOG_IF(WARNING, told_tasks_[task] && !told.ok())
         << "ps task " << task << " does not end with the job: " << told.message();
+    LOG_IF(INFO, is_first_attempt && !told_tasks_[task])
+        << "ps task " << task << " has not heard of the end and is told again, for at most a lease "
+        << "(--lease): " << told.message();
   }
   return all;
 }

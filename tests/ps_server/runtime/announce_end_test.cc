@@ -1,5 +1,6 @@
 // What the processes of a job's tasks know of each other: how long that of task 0 tells the others
 // of the end of the job, and what these do when it does not answer or is gone.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -20,6 +22,7 @@
 #include "ps_server/runtime/server_core.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -84,11 +87,17 @@ class AnnounceEndTest : public ::testing::Test {
 };
 
 TEST_F(AnnounceEndTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
+  const WarningSink sink;
   const absl::Duration drain_time = absl::Seconds(3);
   const absl::Duration took = AnnouncementAfter(drain_time, [this] { core_->Drain(); });
   EXPECT_GE(took, limit_ - drain_time);
   EXPECT_LE(took, limit_ - drain_time + absl::Seconds(1));
   EXPECT_GT(told_, 10);
+  const auto named = [](const std::string& line) {
+    return absl::StrContains(line, "ps task 1 has not heard of the end and is told again") &&
+           absl::StrContains(line, "no route to host");
+  };
+  EXPECT_EQ(std::count_if(sink.infos.begin(), sink.infos.end(), named), 1);
 }
 
 // A scheduler sends SIGKILL 30 seconds after SIGTERM.
