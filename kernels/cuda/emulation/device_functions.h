@@ -66,10 +66,6 @@ template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, unsigned lanes) {
   return __shfl_sync(mask, value, ::pushpull::emulation::LaneId() ^ lanes);
 }
-template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
-  return __shfl_sync(mask, value, ::pushpull::emulation::LaneId() + lanes);
-}
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   ::pushpull::emulation::CheckMask(mask);
   const ::pushpull::emulation::LaneValues* const lanes =
@@ -78,34 +74,16 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(lanes[l].values[0]) << l;
   return votes;
 }
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
 // Emulated threads switch only at barriers and warp operations, so plain accesses are atomic. The
 // compiler must not report them as plain accesses, because atomic operations do not race.
-#define PUSHPULL_ATOMIC __attribute__((no_sanitize("thread"), noinline))
 template <typename T>
-PUSHPULL_ATOMIC T atomicAdd(T* address, T value) {
-  ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
-  const T old = *address;
-  *address = old + value;
-  return old;
-}
-template <typename T>
-PUSHPULL_ATOMIC T atomicMax(T* address, T value) {
-  ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
-  const T old = *address;
-  *address = old < value ? value : old;
-  return old;
-}
-template <typename T>
-PUSHPULL_ATOMIC T atomicMin(T* address, T value) {
+__attribute__((no_sanitize("thread"), noinline)) T atomicMin(T* address, T value) {
   ::pushpull::emulation::NoteAccess(::pushpull::emulation::AccessKind::kAtomic, address, sizeof(T));
   const T old = *address;
   *address = value < old ? value : old;
   return old;
 }
-#undef PUSHPULL_ATOMIC
-
 inline unsigned atomicInc(unsigned* address, unsigned most) {
   const unsigned old = *address;
   *address = old >= most ? 0 : old + 1;

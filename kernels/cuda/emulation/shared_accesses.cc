@@ -77,7 +77,7 @@ void* __tsan_memset(void* to, int value, size_t bytes) {
   return std::memset(to, value, bytes);
 }
 
-// Atomic operations of host code in the same files: kernels use atomicAdd and its like instead.
+// Atomic operations of host code in the same files: kernels use atomicMin instead.
 #define PUSHPULL_ATOMICS(bits)                                                                     \
   using Number##bits = uint##bits##_t;                                                             \
   Number##bits __tsan_atomic##bits##_load(const volatile Number##bits* p, int) {                   \
