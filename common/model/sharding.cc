@@ -46,8 +46,6 @@ ElementRange Sharding::shard(int shard) const {
           std::min((shard + 1) * shard_elements_, total_elements_)};
 }
 
-int Sharding::ShardOf(int64_t element) const { return static_cast<int>(element / shard_elements_); }
-
 ElementRange Sharding::chunk(int shard, int chunk) const {
   const ElementRange range = this->shard(shard);
   const ElementRange within = ChunkRange(range.size(), chunk);

@@ -49,8 +49,6 @@ class Sharding {
   int64_t total_elements() const { return total_elements_; }
   // Returns the elements of a shard. Shards may be empty, for example with more tasks than pages.
   ElementRange shard(int shard) const;
-  // Returns the shard that holds the element.
-  int ShardOf(int64_t element) const;
   int num_chunks(int shard) const { return NumChunks(this->shard(shard).size()); }
   // Returns the elements of a chunk, counted from the start of the flat vector (not of the shard).
   ElementRange chunk(int shard, int chunk) const;

@@ -53,9 +53,6 @@ TEST(ShardingTest, EveryShardIsCutFromItsFirstElement) {
         const ElementRange range = sharding.chunk(shard, chunk);
         EXPECT_EQ(range.begin, next);
         next = range.end;
-        if (range.size() > 0) {
-          EXPECT_EQ(sharding.ShardOf(range.begin), shard);
-        }
       }
       EXPECT_EQ(next, sharding.shard(shard).end);
     }
