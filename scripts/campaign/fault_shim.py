@@ -26,6 +26,11 @@ CHANGING = (
 )
 
 
+def missing():
+    """Returns what the machine lacks to use the shim, or an empty string."""
+    return "" if LIBRARY.exists() else f"no {LIBRARY}: build the target fault_shim"
+
+
 class Shim:
     """The control file that all processes of a job share, and the environment that makes them load the shim."""
 

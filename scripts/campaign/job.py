@@ -12,7 +12,7 @@ import time
 import oracle
 from harness import SYNTHETIC, config_text
 from oracle import Violation
-from processes import Process, clone_pids, send
+from processes import Process, clone_pids
 from state_files import applied_version
 
 # The learning rate is low, so that the values stay finite over 2,000 steps on random images.
@@ -282,9 +282,3 @@ class Job:
         for floor in self.floors:
             floor.check()
         oracle.check_epochs([process.text() for process in self.roles["ps0"].lives])
-
-
-def resume(pids):
-    """Sends SIGCONT to processes, some of which may have ended."""
-    for pid in pids:
-        send(pid, signal.SIGCONT)

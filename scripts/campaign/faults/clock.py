@@ -21,7 +21,7 @@ class Clock(TrainingFault):
     LONGEST_GAP_S = 0.2
 
     def missing(self):
-        return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
+        return fault_shim.missing()
 
     def make_job(self, run, shape):
         run.shim = Shim(run.folder / "control", [])

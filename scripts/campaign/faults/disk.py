@@ -15,10 +15,6 @@ DISK_CODES = {200}
 SHORT_JOB = Shape(steps=40, checkpoint_steps=10, clones=1)
 
 
-def shim_missing():
-    return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
-
-
 class Disk(TrainingFault):
     """Makes a share of ps_server's file calls fail for a moment. In half of the cases it kills the server meanwhile."""
     NAME = "disk"
@@ -29,7 +25,7 @@ class Disk(TrainingFault):
              (fault_shim.FAILED_READ,))
 
     def missing(self):
-        return shim_missing()
+        return fault_shim.missing()
 
     def make_job(self, run, shape):
         shape = dataclasses.replace(shape, checkpoint_steps=20)
@@ -74,7 +70,7 @@ class DiskCalls(Fault):
     WRITES = ("create", "write", "fsync", "close", "truncate", "allocate", "map", "rename", "mkdir", "unlink")
 
     def missing(self):
-        return shim_missing()
+        return fault_shim.missing()
 
     def __init__(self):
         self._cases = None

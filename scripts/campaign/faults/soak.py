@@ -32,7 +32,7 @@ class Soak(Fault):
     ONLY_WHEN_NAMED = True  # it would use all the time of the campaign
 
     def missing(self):
-        return "" if fault_shim.LIBRARY.exists() else f"no {fault_shim.LIBRARY}: build the target fault_shim"
+        return fault_shim.missing()
 
     @staticmethod
     def figures(pid):
