@@ -9,16 +9,8 @@ import struct
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "testkit"))
-from protobuf_fields import fields  # pylint: disable=wrong-import-position
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
+from crc32c import crc32c  # noqa: E402  pylint: disable=wrong-import-position
+from protobuf_fields import fields  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def masked(data):

@@ -21,7 +21,8 @@ from http2 import (CONTINUATION, HEADERS, PREFACE, SETTINGS, Connection, field, 
                    hpack_length, literal, request_headers)
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "testkit"))
-from protobuf_fields import fields  # pylint: disable=wrong-import-position
+from crc32c import crc32c  # noqa: E402  pylint: disable=wrong-import-position
+from protobuf_fields import fields  # noqa: E402  pylint: disable=wrong-import-position
 
 CPU_SHARE = 0.10
 MIB = 1 << 20
@@ -363,25 +364,6 @@ class Attacker:
         self.repeat(once)
 
 
-def crc32c(data):
-    """Returns the CRC32C. Slow, but fast enough for a few kilobytes."""
-    crc = 0xffffffff
-    for byte in data:
-        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xff]
-    return crc ^ 0xffffffff
-
-
-def table():
-    """Returns the table of crc32c()."""
-    result = []
-    for crc in range(256):
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-        result.append(crc)
-    return result
-
-
-TABLE = table()
 ATTACKS = ("garbage", "oversize_message", "oversize_messages", "oversize_headers", "many_headers", "stream_flood",
            "rapid_reset", "waiting_pulls", "slow_loris", "connection_flood", "hostile_calls")
 CONTROL = "bystander"
