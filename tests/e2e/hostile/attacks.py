@@ -309,7 +309,7 @@ class Attacker:
         while True:
             try:
                 connection = self.connect()
-                reply = connection.call("GetJob", field(1, 2))
+                reply = connection.call("GetJob", b"")
                 connection.close()
                 if reply:
                     return fields(reply)
@@ -356,7 +356,7 @@ class Attacker:
                                      (self.random.randrange(1 << 32), "n" * 100000),
                                      (self.random.randrange(1 << 32), "spare")):
                     connection.call("Register", field(1, run) + field(2, worker) + field(3, 3) + field(4, name)
-                                    + field(5, job[10][0]) + field(7, 2))
+                                    + field(5, job[10][0]) + field(7, job[1][0]))
                     self.note("registers")
                 connection.call("Restore", field(1, run) + field(2, epoch + 1) + field(3, 0))
                 connection.call("Apply", field(1, run) + field(2, epoch) + field(3, step))
