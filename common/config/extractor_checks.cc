@@ -26,19 +26,10 @@ constexpr int kLastPyramidLevel = 10;
 constexpr int kMnasFpnFirstLevel = 3;
 constexpr int kMnasFpnLastLevel = 6;
 
-// The sides of the network's input: height and width.
-std::array<int, 2> Sides(const config::ImageResizer& resizer) {
-  if (resizer.has_keep_aspect_ratio_resizer()) {
-    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
-    return {side, side};
-  }
-  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
-}
-
 // Both sides of the image must be multiples of `multiple`.
 void CheckDivides(const config::Ssd& ssd, const std::string& field, int multiple,
                   const std::string& what, FieldChecker* checker) {
-  for (const int side : Sides(ssd.image_resizer())) {
+  for (const int side : InputSides(ssd.image_resizer())) {
     if (side % multiple == 0) continue;
     checker->Add(field, what, absl::StrCat("an image with a side of ", side, " pixels"),
                  absl::StrCat("make both sides of the image multiples of ", multiple));
@@ -66,7 +57,7 @@ bool AreLevels(int min_level, int max_level) {
 void CheckMapsDouble(const config::Ssd& ssd, const std::string& field, int min_level, int max_level,
                      FieldChecker* checker) {
   if (!AreLevels(min_level, max_level)) return;
-  for (const int side : Sides(ssd.image_resizer())) {
+  for (const int side : InputSides(ssd.image_resizer())) {
     if (MapsDouble(side, min_level, max_level)) continue;
     checker->Add(field, "an image whose maps are exactly twice as large as those of the next level",
                  absl::StrCat("a side of ", side, " pixels"),

@@ -65,6 +65,14 @@ void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string&
   }
 }
 
+std::array<int, 2> InputSides(const config::ImageResizer& resizer) {
+  if (resizer.has_keep_aspect_ratio_resizer()) {
+    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
+    return {side, side};
+  }
+  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
+}
+
 void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,
                        FieldChecker* checker) {
   if (resizer.has_keep_aspect_ratio_resizer()) {

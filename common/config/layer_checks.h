@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
 #define PUSHPULL_COMMON_CONFIG_LAYER_CHECKS_H_
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ void CheckInitializer(const config::WeightInitializer& initializer, const std::s
 enum class BatchNormUse { kRequired, kOptional };
 void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
                       BatchNormUse batch_norm, FieldChecker* checker);
+
+// Returns the height and the width of the network's input.
+std::array<int, 2> InputSides(const config::ImageResizer& resizer);
 
 // Each side of the network's input must have `min_side` to kMaxSide pixels.
 void CheckImageResizer(const config::ImageResizer& resizer, const std::string& field, int min_side,

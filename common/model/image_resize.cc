@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/config/layer_checks.h"
+
 namespace pushpull {
 namespace {
 
@@ -25,11 +27,8 @@ ImageSize ScaledSize(const AspectRatioResize& resize, const ImageSize& image) {
 }
 
 ImageSize ResizedSize(const config::ImageResizer& resizer) {
-  if (resizer.has_keep_aspect_ratio_resizer()) {
-    const int side = resizer.keep_aspect_ratio_resizer().max_dimension();
-    return {side, side};
-  }
-  return {resizer.fixed_shape_resizer().height(), resizer.fixed_shape_resizer().width()};
+  const auto [height, width] = InputSides(resizer);
+  return {height, width};
 }
 
 std::optional<AspectRatioResize> ResolveAspectRatioResize(const config::ImageResizer& resizer) {
