@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 
 #include "common/config/field_checker.h"
+#include "common/config/model_types.h"
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
@@ -30,7 +31,6 @@ void AddUnknownType(const std::string& field, const std::string& type,
 void CheckInitializer(const config::WeightInitializer& initializer, const std::string& field,
                       FieldChecker* checker);
 
-enum class BatchNormUse { kRequired, kOptional };
 void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
                       BatchNormUse batch_norm, FieldChecker* checker);
 

@@ -20,6 +20,8 @@ constexpr int kMaxClasses = 1000000;
 // All backbones have a stride of 32. The Object Detection API has the same minimum for SSD.
 constexpr int kMinClassifierSide = 32;
 constexpr int kMinSsdSide = 33;
+// A last map of 8x8 pixels. The first dense layer of VGG then has 134 million weights.
+constexpr int kMaxDenseHeadSide = 256;
 constexpr int kMaxScalesPerOctave = 10;
 constexpr int kMaxPredictorLayers = 16;
 constexpr int kMaxPredictorKernel = 7;
@@ -258,6 +260,28 @@ void CheckPostProcessing(const config::PostProcessing& post, FieldChecker* check
 
 }  // namespace
 
+// The networks whose dense layer reads every pixel of the last map.
+void CheckDenseHead(const config::ImageResizer& resizer, const std::string& field,
+                    FieldChecker* checker) {
+  const auto [height, width] = InputSides(resizer);
+  if (height == width && height <= kMaxDenseHeadSide) return;
+  checker->Add(field, absl::StrCat("a square of at most ", kMaxDenseHeadSide, " pixels a side"),
+               absl::StrCat(height, " x ", width),
+               "a dense layer of this network reads every pixel of the last map");
+}
+
+// Batch norm corrects initial weights that do not fit the size of a layer. Biases do not.
+void CheckInitializerWithoutBatchNorm(const config::Hyperparams& hyperparams,
+                                      const std::string& field, FieldChecker* checker) {
+  if (hyperparams.has_batch_norm() || hyperparams.initializer().initializer_oneof_case() !=
+                                          config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET) {
+    return;
+  }
+  checker->Add(field + ".initializer", "variance_scaling_initializer {} or another one", "none",
+               "set it: with the default, truncated normal 0.09, the values of a network without "
+               "batch norm grow from layer to layer");
+}
+
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
   const std::string field = "model.classifier";
   checker->Between(field + ".num_classes", classifier.num_classes(), 2, kMaxClasses);
@@ -268,13 +292,17 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
   if (!type.has_value()) {
     AddUnknownType(field + ".feature_extractor.type", extractor.type(), ClassifierTypeNames(),
                    checker);
+  } else if (type->head == ClassifierHead::kDense) {
+    CheckDenseHead(classifier.image_resizer(), field + ".image_resizer", checker);
   }
   checker->Positive(field + ".feature_extractor.depth_multiplier", extractor.depth_multiplier(),
                     kMaxDepthMultiplier);
   checker->Between(field + ".feature_extractor.min_depth", extractor.min_depth(), 1, kMaxDepth);
   if (extractor.has_conv_hyperparams()) {
     CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
-                     BatchNormUse::kRequired, checker);
+                     type.has_value() ? type->batch_norm : BatchNormUse::kRequired, checker);
+    CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(),
+                                     field + ".feature_extractor.conv_hyperparams", checker);
     const bool is_hidden_default =
         classifier.hidden_units() > 0 && !classifier.has_hidden_activation();
     if (type.has_value() && type->own_activations && !is_hidden_default &&

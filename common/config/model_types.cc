@@ -11,7 +11,8 @@ namespace pushpull {
 namespace {
 
 constexpr ClassifierType kClassifiers[] = {
-#define PUSHPULL_ROW(type, own_activations, family) {type, own_activations},
+#define PUSHPULL_ROW(type, own_activations, batch_norm, head, family) \
+  {type, own_activations, BatchNormUse::batch_norm, ClassifierHead::head},
     PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
 };

@@ -15,19 +15,24 @@
 namespace pushpull {
 
 // The values of model.classifier.feature_extractor.type:
-//   ROW(type, own_activations, family)
+//   ROW(type, own_activations, batch_norm, head, family)
 //     own_activations  conv_hyperparams cannot choose the activation
-//     family           a function: what comes before and after the pool
+//     batch_norm       an enumerator of BatchNormUse: whether conv_hyperparams needs it
+//     head             an enumerator of ClassifierHead: how the last map is read
+//     family           a function: what comes before and after the head
 // clang-format off
-#define PUSHPULL_CLASSIFIER_TYPES(ROW)                         \
-  ROW("mobilenet_v2",       false, MobilenetV2Classifier)      \
-  ROW("mobilenet_v3_large", true,  MobilenetV3Classifier)      \
-  ROW("mobilenet_v3_small", true,  MobilenetV3Classifier)      \
-  ROW("mobilenet_edgetpu",  true,  MobilenetEdgetpuClassifier) \
-  ROW("resnet_v1_50",       true,  ResnetV1Classifier)         \
-  ROW("resnet_v1_101",      true,  ResnetV1Classifier)         \
-  ROW("resnet_v1_152",      true,  ResnetV1Classifier)         \
-  ROW("inception_v2",       false, InceptionV2Classifier)
+#define PUSHPULL_CLASSIFIER_TYPES(ROW)                                                 \
+  ROW("mobilenet_v2",       false, kRequired, kGlobalPool, MobilenetV2Classifier)      \
+  ROW("mobilenet_v3_large", true,  kRequired, kGlobalPool, MobilenetV3Classifier)      \
+  ROW("mobilenet_v3_small", true,  kRequired, kGlobalPool, MobilenetV3Classifier)      \
+  ROW("mobilenet_edgetpu",  true,  kRequired, kGlobalPool, MobilenetEdgetpuClassifier) \
+  ROW("resnet_v1_50",       true,  kRequired, kGlobalPool, ResnetV1Classifier)         \
+  ROW("resnet_v1_101",      true,  kRequired, kGlobalPool, ResnetV1Classifier)         \
+  ROW("resnet_v1_152",      true,  kRequired, kGlobalPool, ResnetV1Classifier)         \
+  ROW("inception_v2",       false, kRequired, kGlobalPool, InceptionV2Classifier)      \
+  ROW("vgg_a",              false, kOptional, kDense,      VggClassifier)              \
+  ROW("vgg_16",             false, kOptional, kDense,      VggClassifier)              \
+  ROW("vgg_19",             false, kOptional, kDense,      VggClassifier)
 // clang-format on
 
 // The values of model.ssd.feature_extractor.type, without "_keras" at their end:
@@ -61,10 +66,21 @@ namespace pushpull {
   ROW("ssd_inception_v2",          kExtraLayers,    0, kUser,  InceptionScope,   AddInceptionV2)
 // clang-format on
 
+// Whether a conv_hyperparams must have batch_norm. Layers without it have biases.
+enum class BatchNormUse { kRequired, kOptional };
+
+// How a classifier reads the last map of its convolutions.
+enum class ClassifierHead {
+  kGlobalPool,  // the mean of each channel
+  kDense,       // a dense layer that reads every element, so that images are square and not large
+};
+
 struct ClassifierType {
   absl::string_view name;
   // The network has the activations of its paper, which the config cannot override.
   bool own_activations = false;
+  BatchNormUse batch_norm = BatchNormUse::kRequired;
+  ClassifierHead head = ClassifierHead::kGlobalPool;
 };
 
 // The feature maps that follow from the backbone's.

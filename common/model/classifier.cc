@@ -19,7 +19,7 @@ namespace pushpull {
 namespace {
 
 ClassifierFamily FamilyOf(absl::string_view type) {
-#define PUSHPULL_ROW(name, own_activations, family) \
+#define PUSHPULL_ROW(name, own_activations, batch_norm, head, family) \
   if (type == name) return family(type);
   PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW
@@ -51,7 +51,10 @@ NetworkSpec BuildClassifier(const config::Classifier& classifier) {
   builder.network().label_smoothing = classifier.label_smoothing();
 
   int last = family.add_body(classifier, hyperparams, &builder);
-  last = builder.AddNode(family.name + "/Logits/AvgPool", op::GlobalAveragePool(), {last});
+  if (FindClassifierType(classifier.feature_extractor().type())->head ==
+      ClassifierHead::kGlobalPool) {
+    last = builder.AddNode(family.name + "/Logits/AvgPool", op::GlobalAveragePool(), {last});
+  }
   if (family.add_top != nullptr) {
     last = family.add_top(classifier, last, hyperparams, &builder);
   }

@@ -29,6 +29,12 @@ int NetworkBuilder::AddNormalizedDepthwise(const LayerRequest& request,
   return AddActivation(request, AddBatchNorm(request, node, *hyperparams.batch_norm));
 }
 
+int NetworkBuilder::AddNormalizedOrBiased(const LayerRequest& request,
+                                          const LayerHyperparams& hyperparams) {
+  return hyperparams.batch_norm.has_value() ? AddNormalized(request, hyperparams)
+                                            : AddBiased(request, hyperparams);
+}
+
 int NetworkBuilder::AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams) {
   return AddActivation(request, AddConvolution(request, hyperparams, /*biased=*/true));
 }
@@ -87,6 +93,7 @@ int NetworkBuilder::AddBiases(const LayerRequest& request) {
 }
 
 Window NetworkBuilder::WindowOf(const LayerRequest& request) const {
+  if (request.valid_padding) return {request.kernel, request.stride, {}};
   return request.fixed_padding || fixed_padding_
              ? FixedWindow(request.kernel, request.stride)
              : SameWindow(shape(request.input), request.kernel, request.stride);

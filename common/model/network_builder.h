@@ -27,6 +27,7 @@ struct LayerRequest {
   float keep_probability = 1.0f;      // below 1: a dropout of the input comes first
   float biases_initial_value = 0.0f;  // of AddBiased
   bool fixed_padding = false;         // FixedWindow instead of SameWindow
+  bool valid_padding = false;         // none: TensorFlow's VALID instead of SAME
   // The convolution is a depthwise one, followed by one with a 1x1 window: slim's separable_conv2d.
   bool separable = false;
   // TensorFlow's channel multiplier: a depthwise convolution reads each channel so many times.
@@ -52,6 +53,8 @@ class NetworkBuilder {
   // that `hyperparams` has a batch norm.
   int AddNormalized(const LayerRequest& request, const LayerHyperparams& hyperparams);
   int AddNormalizedDepthwise(const LayerRequest& request, const LayerHyperparams& hyperparams);
+  // As AddNormalized if `hyperparams` has a batch norm, else as AddBiased: slim's conv2d.
+  int AddNormalizedOrBiased(const LayerRequest& request, const LayerHyperparams& hyperparams);
   // Adds a convolution with its padding and biases, and its activation, without batch norm.
   int AddBiased(const LayerRequest& request, const LayerHyperparams& hyperparams);
   // Adds a node without variables.

@@ -46,6 +46,28 @@ def resnet_layers(model):
     yield "logits", model.fc, None
 
 
+def narrow_vgg_11(side):
+    """Returns a VGG-11 of a quarter of the width, whose last map has `side` pixels on each side."""
+    layers = torchvision.models.vgg.make_layers([16, "M", 32, "M", 64, 64, "M", 128, 128, "M", 128, 128, "M"])
+    model = torchvision.models.vgg.VGG(layers, num_classes=CLASSES, dropout=0.0)
+    model.avgpool = torch.nn.Identity()  # its weights are those of a map of 7 x 7 pixels
+    model.classifier[0] = torch.nn.Linear(side * side * 128, 1024)
+    model.classifier[0].side = side
+    model.classifier[3] = torch.nn.Linear(1024, 1024)
+    model.classifier[6] = torch.nn.Linear(1024, CLASSES)
+    return model
+
+
+def vgg_11_layers(model):
+    """The same for a VGG-11."""
+    convolutions = [module for module in model.features if isinstance(module, torch.nn.Conv2d)]
+    names = ["conv1/conv1_1", "conv2/conv2_1"] + [f"conv{i}/conv{i}_{j}" for i in (3, 4, 5) for j in (1, 2)]
+    for name, convolution in zip(names, convolutions, strict=True):
+        yield name, convolution, None
+    for name, index in (("fc6", 0), ("fc7", 3), ("fc8", 6)):
+        yield name, model.classifier[index], None
+
+
 # Name of the file, network, size of the images, scope of the variables, its layers.
 CASES = [
     ("mobilenet_v3_large_rgb33", lambda: torchvision.models.mobilenet_v3_large(num_classes=CLASSES, dropout=0.0), 33,
@@ -57,6 +79,7 @@ CASES = [
      resnet_layers),
     ("resnet_v1_152_rgb36", lambda: torchvision.models.resnet152(num_classes=CLASSES), 36, "resnet_v1_152",
      resnet_layers),
+    ("vgg_a_025_rgb70", lambda: narrow_vgg_11(2), 70, "vgg_a", vgg_11_layers),
 ]
 
 
@@ -70,7 +93,10 @@ class Variables:
             scope = f"{prefix}/{scope}"
             weight = convolution.weight
             if weight.dim() == 2:
-                self.add(scope + "/weights", weight, lambda w: w.t()[None, None], weight.shape[1])
+                # A layer that reads a map reads it channel by channel, TensorFlow's pixel by pixel.
+                side = getattr(convolution, "side", 1)
+                self.add(scope + "/weights", weight,
+                         lambda w, side=side: w.reshape(len(w), -1, side, side).permute(2, 3, 1, 0), weight.shape[1])
             elif convolution.groups > 1:
                 area = weight.shape[2] * weight.shape[3]
                 self.add(scope + "/depthwise_weights", weight, lambda w: w.permute(2, 3, 0, 1), area)
@@ -97,7 +123,7 @@ class Variables:
             if to_tensorflow is None:
                 tensor.copy_(values)
             elif tensor.dim() == 2:
-                tensor.copy_(values[0, 0].t())
+                tensor.copy_(values.permute(3, 2, 0, 1).reshape(tensor.shape))
             elif name.endswith("depthwise_weights"):
                 tensor.copy_(values.permute(2, 3, 0, 1))
             else:

@@ -21,11 +21,12 @@ namespace pushpull {
 // What a family adds to a classifier.
 struct ClassifierFamily {
   std::string name;  // of the network, and the scope of its variables
-  // Adds everything before the global average pool and returns the last node.
+  // Adds everything before the head (ClassifierHead) and returns the last node.
   int (*add_body)(const config::Classifier& classifier, const LayerHyperparams& hyperparams,
                   NetworkBuilder* builder);
-  // Adds what lies between `pool` and the dense layers and returns the last node. nullptr: nothing.
-  int (*add_top)(const config::Classifier& classifier, int pool,
+  // Adds what lies between `input`, which is the global pool or, without one, the last map, and the
+  // dense layers of all families. Returns the last node, [1, 1, channels]. nullptr: nothing.
+  int (*add_top)(const config::Classifier& classifier, int input,
                  const LayerHyperparams& hyperparams, NetworkBuilder* builder) = nullptr;
   // Scopes of the dense layers, within that of the network.
   std::string hidden = "Logits/Conv2d_1b_1x1";
@@ -57,7 +58,7 @@ struct SsdBackbone {
 // slim's scopes of some networks keep gamma and beta whatever the config says.
 LayerHyperparams WithGammaAndBeta(LayerHyperparams hyperparams);
 
-#define PUSHPULL_ROW(type, own_activations, family) \
+#define PUSHPULL_ROW(type, own_activations, batch_norm, head, family) \
   ClassifierFamily family(absl::string_view feature_extractor_type);
 PUSHPULL_CLASSIFIER_TYPES(PUSHPULL_ROW)
 #undef PUSHPULL_ROW

@@ -186,6 +186,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "model.classifier.feature_extractor.conv_hyperparams.sync_batch_norm"},
         BadPatch{CLASSIFIER("feature_extractor { conv_hyperparams { batch_norm { decay: 1 } } }"),
                  "model.classifier.feature_extractor.conv_hyperparams.batch_norm.decay"},
+        BadPatch{CLASSIFIER("feature_extractor { type: 'vgg_a' conv_hyperparams {} }"),
+                 "model.classifier.feature_extractor.conv_hyperparams.initializer"},
+        BadPatch{CLASSIFIER("feature_extractor { type: 'vgg_a' } "
+                            "image_resizer { fixed_shape_resizer { height: 64 width: 65 } }"),
+                 "model.classifier.image_resizer"},
+        BadPatch{CLASSIFIER("feature_extractor { type: 'vgg_a' } "
+                            "image_resizer { fixed_shape_resizer { height: 257 width: 257 } }"),
+                 "model.classifier.image_resizer"},
         BadPatch{"model { classifier { feature_extractor { type: 'mobilenet_v3_small' "
                  "conv_hyperparams { batch_norm {} activation: RELU_6 } } } }",
                  "model.classifier.feature_extractor.conv_hyperparams.activation"},

@@ -64,6 +64,8 @@ class RandomGraph {
     LayerRequest layer{Name("layer"), input, 1 + 2 * Below(2), 1 + Below(2), 2 + Below(3)};
     if (shape.height < 3 || shape.width < 3) layer.stride = 1;
     layer.activation = AnyActivation();
+    const bool may_shrink = shape.height >= layer.kernel && shape.width >= layer.kernel;
+    layer.valid_padding = may_shrink && Below(5) == 0;
     switch (Below(10)) {
       case 0:
         Share("/normalized", &layer);

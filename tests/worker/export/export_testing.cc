@@ -81,6 +81,8 @@ std::vector<ExportCase> ExportCases() {
           {"resnet_v1", ClassifierConfig("feature_extractor { type: 'resnet_v1_50' }")},
           {"inception_v2", ClassifierConfig("feature_extractor { type: 'inception_v2' "
                                             "conv_hyperparams { batch_norm {} } }")},
+          {"vgg", ClassifierConfig("image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
+                                   "feature_extractor { type: 'vgg_a' }")},
           {"classifier_with_hidden_layer", ClassifierConfig("hidden_units: 6 num_channels: 3")},
           {"ssd_v1", DetectorConfig("ssd_mobilenet_v1")},
           {"ssd_v2", DetectorConfig("ssd_mobilenet_v2")},

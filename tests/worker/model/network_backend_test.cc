@@ -84,6 +84,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "freeze_batchnorm: true feature_extractor { type: 'mobilenet_v3_small' }", 3},
         BackendCase{"ResnetFrozen",
                     "freeze_batchnorm: true feature_extractor { type: 'resnet_v1_50' }", 2},
+        BackendCase{"VggDropout",
+                    "image_resizer { fixed_shape_resizer { height: 70 width: 70 } } "
+                    "feature_extractor { type: 'vgg_a' } dropout_keep_probability: 0.5",
+                    3, 2e-2, 5e-2},
         BackendCase{"Wider64",
                     "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
                     "feature_extractor { depth_multiplier: 0.5 conv_hyperparams { activation: NONE "
@@ -96,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
 // that.
 TEST(NetworkBackendTest, Bfloat16AgreesWithReference) {
   constexpr int64_t kSamples = 16;
-  for (const char* classifier : {kSmooth, "freeze_batchnorm: true"}) {
+  for (const char* classifier :
+       {kSmooth, "freeze_batchnorm: true", "feature_extractor { type: 'vgg_a' }"}) {
     const auto config = MakeTestConfig(classifier);
     ThreadPool pool(2);
     TestNetwork<Bfloat16> fast(config, MakeFastOperators<Bfloat16>(&pool), kSamples);

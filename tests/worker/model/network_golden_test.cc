@@ -95,6 +95,13 @@ TEST(NetworkGoldenTest, Resnet50MatchesTorchvision) { ExpectResnet("50"); }
 TEST(NetworkGoldenTest, Resnet101MatchesTorchvision) { ExpectResnet("101"); }
 TEST(NetworkGoldenTest, Resnet152MatchesTorchvision) { ExpectResnet("152"); }
 
+TEST(NetworkGoldenTest, VggMatchesTorchvision) {
+  ExpectClassifier("vgg_a_025_rgb70",
+                   "image_resizer { fixed_shape_resizer { height: 70 width: 70 } } "
+                   "feature_extractor { type: 'vgg_a' depth_multiplier: 0.25 }",
+                   3);
+}
+
 // Without conv_hyperparams: slim's scope, and biases in the first layer.
 TEST(NetworkGoldenTest, InceptionV2Matches) {
   ExpectClassifier("inception_v2_rgb65",

@@ -98,11 +98,8 @@ TEST(NetworkGradientTest, MatchesOnOneSample) {
 
 // A network from a config is too large for a difference per element, so each variable moves along
 // one random direction.
-TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithSwishFromTheConfig) {
-  TestNetwork<double> network(
-      MakeTestConfig("feature_extractor { depth_multiplier: 0.1 conv_hyperparams { "
-                     "activation: SWISH batch_norm { scale: true } } }"),
-      MakeReferenceOperators<double>(), 3);
+void ExpectMatchesAlongRandomDirections(const std::string& classifier) {
+  TestNetwork<double> network(MakeTestConfig(classifier), MakeReferenceOperators<double>(), 3);
   const TestBatch<double> batch(network.spec.input, 10, 3);
   network.Step(batch.view());
   const std::vector<double> analytic = network.gradient;
@@ -129,6 +126,20 @@ TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithSwishFromTheConfig) {
     const double difference = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
     EXPECT_NEAR(difference, expected, 1e-4 + 1e-5 * std::abs(expected)) << variable.name;
   }
+}
+
+TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithSwishFromTheConfig) {
+  ExpectMatchesAlongRandomDirections(
+      "feature_extractor { depth_multiplier: 0.1 conv_hyperparams { activation: SWISH "
+      "batch_norm { scale: true } } }");
+}
+
+TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithoutBatchNorm) {
+  ExpectMatchesAlongRandomDirections(
+      "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
+      "feature_extractor { type: 'vgg_a' depth_multiplier: 0.02 min_depth: 4 conv_hyperparams { "
+      "activation: SWISH initializer { variance_scaling_initializer {} } } } "
+      "dropout_keep_probability: 0.7");
 }
 
 TEST(NetworkGradientTest, FrozenVariablesHaveZeroGradientAndTheRestIsUnchanged) {
