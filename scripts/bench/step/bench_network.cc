@@ -1,6 +1,7 @@
 #include "scripts/bench/step/bench_network.h"
 
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -9,6 +10,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/config/model_checks.h"
+#include "common/config/model_types.h"
 #include "common/config/validate_config.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
@@ -79,6 +81,10 @@ config::TrainEvalPipelineConfig MakeClassifierConfig(const BenchNetworkOptions& 
   extractor->set_depth_multiplier(static_cast<float>(options.width));
   if (options.model == "mobilenet_v2") {
     extractor->mutable_conv_hyperparams()->set_activation(config::Hyperparams::RELU_6);
+  }
+  const std::optional<ClassifierType> type = FindClassifierType(options.model);
+  if (type.has_value() && type->batch_norm == BatchNormUse::kOptional) {
+    extractor->mutable_conv_hyperparams()->clear_batch_norm();  // the network of the paper
   }
   return config;
 }
