@@ -258,8 +258,6 @@ void CheckPostProcessing(const config::PostProcessing& post, FieldChecker* check
   checker->AtLeast(field + ".max_total_detections", nms.max_total_detections(), 1);
 }
 
-}  // namespace
-
 // The networks whose dense layer reads every pixel of the last map.
 void CheckDenseHead(const config::ImageResizer& resizer, const std::string& field,
                     FieldChecker* checker) {
@@ -282,6 +280,8 @@ void CheckInitializerWithoutBatchNorm(const config::Hyperparams& hyperparams,
                "batch norm grow from layer to layer");
 }
 
+}  // namespace
+
 void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker) {
   const std::string field = "model.classifier";
   checker->Between(field + ".num_classes", classifier.num_classes(), 2, kMaxClasses);
@@ -299,10 +299,12 @@ void CheckClassifier(const config::Classifier& classifier, FieldChecker* checker
                     kMaxDepthMultiplier);
   checker->Between(field + ".feature_extractor.min_depth", extractor.min_depth(), 1, kMaxDepth);
   if (extractor.has_conv_hyperparams()) {
-    CheckHyperparams(extractor.conv_hyperparams(), field + ".feature_extractor.conv_hyperparams",
-                     type.has_value() ? type->batch_norm : BatchNormUse::kRequired, checker);
-    CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(),
-                                     field + ".feature_extractor.conv_hyperparams", checker);
+    const std::string hyperparams = field + ".feature_extractor.conv_hyperparams";
+    const BatchNormUse batch_norm = type.has_value() ? type->batch_norm : BatchNormUse::kRequired;
+    CheckHyperparams(extractor.conv_hyperparams(), hyperparams, batch_norm, checker);
+    if (batch_norm == BatchNormUse::kOptional) {
+      CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(), hyperparams, checker);
+    }
     const bool is_hidden_default =
         classifier.hidden_units() > 0 && !classifier.has_hidden_activation();
     if (type.has_value() && type->own_activations && !is_hidden_default &&
