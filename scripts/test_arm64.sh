@@ -40,7 +40,7 @@ fi
 cmake -S . -B $build -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/arm64_toolchain.cmake -DPUSHPULL_ARM64_SYSROOT="$sysroot" \
   -DPUSHPULL_CUDA=OFF -DPUSHPULL_BENCHMARKS=OFF
 programs=(ps_server worker evaluator)
-tests=(optimizer_test kernels_test common_test ps_core_test ps_runtime_test client_test)
+tests=(optimizer_test kernels_test common_test ps_core_test client_test)
 ninja -C $build "${programs[@]}" "${tests[@]}"
 for test in "${tests[@]}"; do
   echo "$test"
