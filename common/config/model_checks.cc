@@ -258,7 +258,7 @@ void CheckPostProcessing(const config::PostProcessing& post, FieldChecker* check
   checker->AtLeast(field + ".max_total_detections", nms.max_total_detections(), 1);
 }
 
-// The networks whose dense layer reads every pixel of the last map.
+// Checks the image size of a network in which a dense layer reads every pixel of the last map.
 void CheckDenseHead(const config::ImageResizer& resizer, const std::string& field,
                     FieldChecker* checker) {
   const auto [height, width] = InputSides(resizer);

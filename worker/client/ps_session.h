@@ -92,8 +92,8 @@ class PsSession {
   // PERMISSION_DENIED with EVICTED: an administrator has removed this clone from the job.
   absl::Status Heartbeat(const ps::CloneProgress& progress);
 
-  // Tells the server that this clone ends, so that others take over its replica before its lease
-  // ends. Makes one attempt of at most 1 s, and none if the last heartbeat was not answered: OK.
+  // Tells the server that this clone ends, so that others need not wait for its lease. Makes one
+  // attempt of at most 1 s. If the last heartbeat was not answered, it makes none and returns OK.
   absl::Status Leave();
 
   // Pulls the variables of all shards into `flat`, one shard after the other, and returns the

@@ -51,7 +51,7 @@ std::string Reference(const std::vector<float>& values) {
     if (Value(scale) < std::numeric_limits<float>::min()) scale = 0x0080;
     encoded.append(reinterpret_cast<const char*>(&scale), sizeof(scale));
     for (size_t i = first; i < end; ++i) {
-      // By way of int8_t, because a char of ARM is unsigned.
+      // A char of ARM is unsigned, and a negative float has no value there.
       const auto code = static_cast<int8_t>(std::nearbyint(values[i] / Value(scale)));
       encoded.push_back(static_cast<char>(code));
     }
