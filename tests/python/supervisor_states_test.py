@@ -74,10 +74,10 @@ class Signals(unittest.TestCase):
 
     def test_repetitions_are_not_a_second_signal(self):
         supervisor, _ = supervisor_of(1)
-        for now, signals in ((10.0, 1), (10.0, 1), (10.9, 1), (11.0, 2)):
-            with mock.patch.object(_supervisor.time, "monotonic", return_value=now):
+        for seconds, signals in ((10.0, 1), (10.0, 1), (10.9, 1), (11.0, 2)):
+            with mock.patch.object(_supervisor.time, "monotonic", return_value=seconds):
                 supervisor._on_signal(signal.SIGTERM, None)
-            self.assertEqual(supervisor._signals, signals, now)
+            self.assertEqual(supervisor._signals, signals, seconds)
 
 
 class StartsThatFail(unittest.TestCase):
