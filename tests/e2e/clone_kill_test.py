@@ -15,7 +15,7 @@ import time
 from harness import free_port, main
 from administrators import FULL, AdministratorTest
 
-KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "6"))
+KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "3"))
 LEASE_S = 10
 # If the clone did not come back, the step would wait for the end of its lease.
 MEDIAN_S, WORST_S = (1.0, 3.0) if FULL else (LEASE_S / 2, LEASE_S - 1)

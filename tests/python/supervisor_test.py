@@ -74,7 +74,7 @@ class Supervisor(PythonJobTest):
                 self.assertEqual("[clone 0] clone 0 is done\n" in worker.text(), case == "full stderr")
 
     def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
-        config = self.write_config(steps=5000)
+        config = self.write_config(steps=3000)
         worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
                                    f"--train_dir={self.folder / 'one'}", "--num_clones=2", PROGRAMS / "perceptron.py")
         self.await_clones(worker, 2)
@@ -82,7 +82,7 @@ class Supervisor(PythonJobTest):
         self.kill_server(worker)
         self.assertEqual(worker.wait(120), 0, worker.text())
         self.assertIn("pushpull: ps_server was killed; starting it again\n", worker.text())
-        self.assertEqual(pushpull.steps(self.folder / "one")[-1], 5000)
+        self.assertEqual(pushpull.steps(self.folder / "one")[-1], 3000)
 
         config = self.write_config(steps=ENDLESS)
         worker = self.start_python("two.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",

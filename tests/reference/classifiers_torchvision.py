@@ -46,6 +46,21 @@ def resnet_layers(model):
     yield "logits", model.fc, None
 
 
+class NarrowResnet(torchvision.models.ResNet):
+    """A ResNet of bottlenecks of a quarter of the width."""
+
+    def __init__(self, units):
+        super().__init__(torchvision.models.resnet.Bottleneck, units, num_classes=CLASSES)
+        self.fc = torch.nn.Linear(512, CLASSES)
+
+    def _make_layer(self, block, planes, *arguments, **keywords):
+        if planes == 64:  # the first block, which reads the first convolution
+            self.inplanes = 16
+            self.conv1 = torch.nn.Conv2d(3, 16, kernel_size=7, stride=2, padding=3, bias=False)
+            self.bn1 = torch.nn.BatchNorm2d(16)
+        return super()._make_layer(block, planes // 4, *arguments, **keywords)
+
+
 def narrow_vgg_11(side):
     """Returns a VGG-11 of a quarter of the width, whose last map has `side` pixels on each side."""
     layers = torchvision.models.vgg.make_layers([16, "M", 32, "M", 64, 64, "M", 128, 128, "M", 128, 128, "M"])
@@ -75,10 +90,8 @@ CASES = [
     ("mobilenet_v3_small_rgb33", lambda: torchvision.models.mobilenet_v3_small(num_classes=CLASSES, dropout=0.0), 33,
      "MobilenetV3", mobilenet_v3_layers),
     ("resnet_v1_50_rgb36", lambda: torchvision.models.resnet50(num_classes=CLASSES), 36, "resnet_v1_50", resnet_layers),
-    ("resnet_v1_101_rgb36", lambda: torchvision.models.resnet101(num_classes=CLASSES), 36, "resnet_v1_101",
-     resnet_layers),
-    ("resnet_v1_152_rgb36", lambda: torchvision.models.resnet152(num_classes=CLASSES), 36, "resnet_v1_152",
-     resnet_layers),
+    ("resnet_v1_101_025_rgb36", lambda: NarrowResnet([3, 4, 23, 3]), 36, "resnet_v1_101", resnet_layers),
+    ("resnet_v1_152_025_rgb36", lambda: NarrowResnet([3, 8, 36, 3]), 36, "resnet_v1_152", resnet_layers),
     ("vgg_a_025_rgb70", lambda: narrow_vgg_11(2), 70, "vgg_a", vgg_11_layers),
 ]
 

@@ -28,6 +28,7 @@ namespace {
 // Batch statistics over very few values magnify rounding errors; the coarsest maps have one pixel.
 constexpr int64_t kSamples = 8;
 constexpr int kClasses = 10;
+constexpr const char* kDeepForms[] = {"v1_101", "v1_152", "vgg_16", "vgg_19"};
 constexpr double kLossTolerance = 1e-4;
 // Relative to the norm of the gradient, and to that of its part for one variable.
 constexpr double kGradientTolerance = 1e-3;
@@ -72,9 +73,11 @@ config::TrainEvalPipelineConfig ConfigOf(const std::string& type) {
 
 class SinglePrecisionTest : public ::testing::TestWithParam<std::string> {};
 
-// The deep ResNets have more of the layers of ResNet-50 and take seconds each.
+// The deep forms of ResNet and VGG have more of the layers of the shallow ones and take seconds each.
 TEST_P(SinglePrecisionTest, FastOperatorsAgreeWithTheReference) {
-  const bool is_deep = absl::StrContains(GetParam(), "101") || absl::StrContains(GetParam(), "152");
+  const bool is_deep =
+      std::any_of(std::begin(kDeepForms), std::end(kDeepForms),
+                  [](const char* name) { return absl::StrContains(GetParam(), name); });
   if (is_deep && !IsFullRun()) GTEST_SKIP() << "runs with PUSHPULL_TEST_FULL=1";
   NetworkSpec spec = BuildNetworkSpec(ConfigOf(GetParam()).model());
   for (Node& node : spec.nodes) MakeSmooth(&node.op);
