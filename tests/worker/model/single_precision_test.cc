@@ -73,7 +73,8 @@ config::TrainEvalPipelineConfig ConfigOf(const std::string& type) {
 
 class SinglePrecisionTest : public ::testing::TestWithParam<std::string> {};
 
-// The deep forms of ResNet and VGG have more of the layers of the shallow ones and take seconds each.
+// The deep forms of ResNet and VGG have more of the layers of the shallow ones and take seconds
+// each.
 TEST_P(SinglePrecisionTest, FastOperatorsAgreeWithTheReference) {
   const bool is_deep =
       std::any_of(std::begin(kDeepForms), std::end(kDeepForms),
