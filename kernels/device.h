@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -108,6 +109,16 @@ class Device : public MemorySource {
   // OK, or the first error. Does not wait for queued work.
   virtual absl::Status status() const = 0;
 };
+
+// Returns the device's operators for tensors of T, which is float or Bfloat16.
+template <typename T>
+Operators<T>* OperatorsOf(Device* device) {
+  if constexpr (std::is_same_v<T, float>) {
+    return device->float_operators();
+  } else {
+    return device->bfloat16_operators();
+  }
+}
 
 }  // namespace pushpull
 

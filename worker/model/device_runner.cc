@@ -27,15 +27,6 @@ constexpr int64_t kBlockBytes = int64_t{2} << 20;
 constexpr char kMayBecomeFreeUrl[] = "pushpull/memory_may_become_free";
 
 template <typename T>
-Operators<T>* OperatorsOf(Device* device) {
-  if constexpr (std::is_same_v<T, float>) {
-    return device->float_operators();
-  } else {
-    return device->bfloat16_operators();
-  }
-}
-
-template <typename T>
 class DeviceRunner final : public NetworkRunner {
  public:
   DeviceRunner(const NetworkSpec& network, int64_t total_elements, Device* device,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -11,15 +10,6 @@
 
 namespace pushpull {
 namespace {
-
-template <typename T>
-Operators<T>* OperatorsOf(Device* device) {
-  if constexpr (std::is_same_v<T, float>) {
-    return device->float_operators();
-  } else {
-    return device->bfloat16_operators();
-  }
-}
 
 // Records an event after every operator between Begin and End.
 class EventProfiler : public OperatorProfiler {

@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -16,22 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-// Collects the warnings that are logged while it lives.
-class WarningSink final : public google::LogSink {
- public:
-  WarningSink() { google::AddLogSink(this); }
-  ~WarningSink() override { google::RemoveLogSink(this); }
-  const std::vector<std::string>& warnings() const { return warnings_; }
-
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* message, size_t length) override {
-    if (severity == google::GLOG_WARNING) warnings_.emplace_back(message, length);
-  }
-
- private:
-  std::vector<std::string> warnings_;
-};
 
 config::TrainEvalPipelineConfig MakeConfig(const std::string& train_config) {
   config::TrainEvalPipelineConfig config;

@@ -97,7 +97,8 @@ TEST_F(AnnounceEndTest, ADrainThatWasShortLeavesTimeForTasksThatDoNotAnswer) {
     return absl::StrContains(line, "ps task 1 has not heard of the end and is told again") &&
            absl::StrContains(line, "no route to host");
   };
-  EXPECT_EQ(std::count_if(sink.infos.begin(), sink.infos.end(), named), 1);
+  const std::vector<std::string> infos = sink.infos();
+  EXPECT_EQ(std::count_if(infos.begin(), infos.end(), named), 1);
 }
 
 // A scheduler sends SIGKILL 30 seconds after SIGTERM.

@@ -1,18 +1,17 @@
 #include "ps_server/runtime/changed_counts.h"
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -99,28 +98,6 @@ TEST(ChangedCountsTest, MappedStateIsOfTheLastServer) {
   EXPECT_NE(DescribeChangedCounts(earlier, one, 100), "") << "the checkpoint has no config";
 }
 
-// Collects the warnings about changed counts. Thread-safe.
-class ChangeWarnings final : public google::LogSink {
- public:
-  ChangeWarnings() { google::AddLogSink(this); }
-  ~ChangeWarnings() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* message, size_t size) override {
-    const std::string text(message, size);
-    if (severity != google::GLOG_WARNING || !absl::StrContains(text, "steps count as if")) return;
-    absl::MutexLock lock(&mutex_);
-    warnings_.push_back(text);
-  }
-  std::vector<std::string> Take() {
-    absl::MutexLock lock(&mutex_);
-    return std::exchange(warnings_, {});
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mutex_);
-};
-
 TEST(ChangedCountsTest, AServerWarnsOfACheckpointAndOfMappedState) {
   TestFolder folder;
   TestServerOptions options;
@@ -137,7 +114,12 @@ TEST(ChangedCountsTest, AServerWarnsOfACheckpointAndOfMappedState) {
     clone.Join().IgnoreError();
     return server.core().Status().version();
   };
-  ChangeWarnings warnings;
+  std::optional<WarningSink> log(std::in_place);
+  const auto warnings_since_the_last_call = [&log] {
+    std::vector<std::string> found = log->With("steps count as if");
+    log.emplace();
+    return found;
+  };
   options.train_config = "num_steps: 4";
   {
     TestServer server(folder, options);
@@ -148,14 +130,16 @@ TEST(ChangedCountsTest, AServerWarnsOfACheckpointAndOfMappedState) {
     if (!end.ok()) server.Kill();
     training.join();
   }
-  EXPECT_THAT(warnings.Take(), IsEmpty());
+  EXPECT_THAT(warnings_since_the_last_call(), IsEmpty());
   const uint64_t reached = train_to("local_steps: 8", 6);
-  EXPECT_THAT(warnings.Take(), ElementsAre(HasSubstr("was 1 and is 8 now. The first 4 steps")));
+  EXPECT_THAT(warnings_since_the_last_call(),
+              ElementsAre(HasSubstr("was 1 and is 8 now. The first 4 steps")));
   train_to("local_steps: 8", reached + 2);
-  EXPECT_THAT(warnings.Take(), IsEmpty()) << "the checkpoint is older than the change";
+  EXPECT_THAT(warnings_since_the_last_call(), IsEmpty())
+      << "the checkpoint is older than the change";
   const uint64_t last = train_to("local_steps: 8", reached + 4);
   train_to("local_steps: 2", last);
-  EXPECT_THAT(warnings.Take(),
+  EXPECT_THAT(warnings_since_the_last_call(),
               ElementsAre(HasSubstr(absl::StrCat("was 8 and is 2 now. The first ", last))));
 }
 

@@ -131,7 +131,7 @@ TEST_F(TrainingMonitorTest, LeavesOutMetricsWithEverNewNames) {
     monitor.StepApplied(step);
   }
   EXPECT_EQ(log.Count("clone 1 reports a metric \"of step 999\""), 1);
-  EXPECT_EQ(log.warnings.size(), 1u);
+  EXPECT_EQ(log.warnings().size(), 1u);
   ASSERT_TRUE(events_->Close().ok());
   const Scalars scalars = ReadScalars(files_, events_->path()).at(2000);
   EXPECT_EQ(scalars.count("of step 998"), 1);

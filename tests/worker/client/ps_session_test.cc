@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 #include "common/base/clock.h"
@@ -24,6 +23,7 @@
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/toy_gradient_source.h"
 #include "tests/testkit/refusing_ps_client.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -485,18 +485,6 @@ class TimedClient final : public RefusingPsClient {
   const absl::Status* const pulled_;
 };
 
-class LogLines final : public google::LogSink {
- public:
-  LogLines() { google::AddLogSink(this); }
-  ~LogLines() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity severity, const char*, const char*, int,
-            const google::LogMessageTime&, const char* text, size_t size) override {
-    if (severity >= google::GLOG_WARNING) lines.emplace_back(text, size);
-  }
-
-  std::vector<std::string> lines;
-};
-
 class PsSessionPatienceTest : public ::testing::Test {
  protected:
   PsSessionPatienceTest() {
@@ -564,17 +552,17 @@ TEST_F(PsSessionPatienceTest, AServerIsNotGivenUpAfterOneLongAttempt) {
 }
 
 TEST_F(PsSessionPatienceTest, TheLogSaysOnceWhyAServerIsWaitedFor) {
-  const LogLines log;
+  const WarningSink log;
   took_.assign(100, absl::Milliseconds(100));
   EXPECT_TRUE(session_->Connect({"test"}).ok());
-  EXPECT_EQ(log.lines, std::vector<std::string>({"waiting for ps task 0 at test: no answer"}));
+  EXPECT_EQ(log.warnings(), std::vector<std::string>({"waiting for ps task 0 at test: no answer"}));
 }
 
 TEST_F(PsSessionPatienceTest, TheLogKeepsSilentAboutAShortWait) {
-  const LogLines log;
+  const WarningSink log;
   took_ = {absl::Milliseconds(100), absl::Milliseconds(100)};
   EXPECT_TRUE(session_->Connect({"test"}).ok());
-  EXPECT_TRUE(log.lines.empty());
+  EXPECT_TRUE(log.warnings().empty());
 }
 
 TEST_F(PsSessionPatienceTest, AServerThatAnswersThatItIsNotReadyIsNotCalledSilent) {

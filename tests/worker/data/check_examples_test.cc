@@ -63,7 +63,7 @@ TEST(CheckExamplesTest, NamesTheFirstDamagedImagesThatDecode) {
   {
     const WarningSink sink;
     EXPECT_TRUE(Check(source).ok());
-    ASSERT_EQ(sink.warnings.size(), 1u);
+    ASSERT_EQ(sink.warnings().size(), 1u);
     EXPECT_EQ(sink.Count("the name: 40 of 40 images are damaged"), 1);
     EXPECT_EQ(sink.Count("\n  d.jpg: damaged"), 1);
     EXPECT_EQ(sink.Count("and 30 more; make_records --check lists all"), 1);
@@ -71,7 +71,7 @@ TEST(CheckExamplesTest, NamesTheFirstDamagedImagesThatDecode) {
   source.change = nullptr;
   const WarningSink sink;
   EXPECT_TRUE(Check(source).ok());
-  EXPECT_EQ(sink.warnings.size(), 0u);
+  EXPECT_EQ(sink.warnings().size(), 0u);
 }
 
 TEST(ImageProblemsTest, NamesThoseOfTheLowestIndicesInAnyOrder) {

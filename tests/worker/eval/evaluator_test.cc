@@ -197,7 +197,7 @@ TEST_F(EvaluatorTest, ALongEvaluationSaysHowFarItIs) {
   };
   EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
   std::vector<std::string> said;
-  for (const std::string& line : sink.infos) {
+  for (const std::string& line : sink.infos()) {
     if (absl::StrContains(line, "evaluating step")) said.push_back(line);
   }
   EXPECT_THAT(said, ElementsAre("evaluating step 100: 16 of 40 examples",
@@ -399,7 +399,7 @@ TEST_F(EvaluatorTest, RunOnceWaitsForACheckpointThatCannotBeRead) {
   failing_.Fail(FailingReads::What::kRead, "ckpt-00000300/MANIFEST.json", io_error, 100);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(sleeps_, 5);
-  EXPECT_THAT(sink.warnings.back(),
+  EXPECT_THAT(sink.warnings().back(),
               AllOf(HasSubstr("ckpt-00000100 is evaluated"), HasSubstr("ckpt-00000200: "),
                     HasSubstr("ckpt-00000300: "), HasSubstr("read: Input/output error")));
 }

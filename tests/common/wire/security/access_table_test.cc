@@ -7,17 +7,14 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -28,6 +25,7 @@
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/common/wire/security/test_certificates.h"
 #include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -178,27 +176,16 @@ TEST_F(AccessOverTlsTest, AllowsExactlyTheMethodsOfEachRole) {
   EXPECT_EQ(let_in, 4 * 4 + 7 + (1 + 2 + 1 + 1) + 3 + 5);
 }
 
-class Refusals final : public google::LogSink {
- public:
-  Refusals() { google::AddLogSink(this); }
-  ~Refusals() override { google::RemoveLogSink(this); }
-  void send(google::LogSeverity, const char*, const char*, int, const google::LogMessageTime&,
-            const char* text, size_t size) override {
-    logged += absl::StrContains(absl::string_view(text, size), "refused a call: ");
-  }
-
-  std::atomic<int> logged{0};
-};
-
 TEST_F(AccessOverTlsTest, ACallerThatIsRefusedAgainAndAgainDoesNotFillTheLog) {
-  const Refusals refusals;
+  const WarningSink log;
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Call(PeerRole::kWorker, "/ps.ParameterServer/Drain").error_code(),
               grpc::StatusCode::PERMISSION_DENIED);
   }
   // A burst of five, and one more for every ten seconds that a slow machine needs for the calls.
-  EXPECT_GE(refusals.logged, 5);
-  EXPECT_LE(refusals.logged, 8);
+  const int logged = log.Count("refused a call: ");
+  EXPECT_GE(logged, 5);
+  EXPECT_LE(logged, 8);
 }
 
 // Sets the worker_id that a request claims, in whichever field holds it. Returns false if it has
