@@ -13,6 +13,7 @@
 #include "common/model/model_layout.h"
 #include "ps_server/warm_start/tensor_source.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 
 namespace pushpull {
 namespace {
@@ -58,14 +59,7 @@ class CorrectedStatisticsTest : public ::testing::Test {
     manifest.step = updates;
     manifest.updates = updates;
     manifest.pipeline_config = config_text;
-    DescribeLayout(layout, &manifest);
-    ShardSnapshot snapshot;
-    snapshot.range = {0, layout.total_elements()};
-    snapshot.weights = weights.data();
-    auto file = WriteShardFile(files_, "/run", 1, updates, layout, snapshot);
-    EXPECT_TRUE(file.ok()) << file.status();
-    manifest.files.push_back(*std::move(file));
-    const absl::Status published = PublishCheckpoint(files_, "/run", manifest);
+    const absl::Status published = PublishOneShard(files_, "/run", layout, manifest, weights);
     EXPECT_TRUE(published.ok()) << published;
     auto checkpoint = Checkpoint::Open(files_, "/run", updates);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();

@@ -6,11 +6,10 @@
 #include "glog/logging.h"
 
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
-#include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/initializers.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 
 namespace pushpull {
 namespace {
@@ -74,8 +73,6 @@ std::vector<float> TinyWeights(const VariableLayout& layout, uint64_t seed) {
 
 absl::Status PublishTiny(FileSystem& files, const std::string& directory,
                          const VariableLayout& layout, const TinyCheckpoint& checkpoint) {
-  const std::vector<float> weights = TinyWeights(layout, checkpoint.weights_seed);
-  const std::vector<float> ema = TinyWeights(layout, checkpoint.ema_seed);
   CheckpointManifest manifest;
   manifest.run_id = checkpoint.run_id;
   manifest.epoch = checkpoint.epoch;
@@ -83,16 +80,10 @@ absl::Status PublishTiny(FileSystem& files, const std::string& directory,
   manifest.updates = checkpoint.step;
   manifest.training_done = checkpoint.training_done;
   manifest.num_images = checkpoint.num_images;
-  manifest.has_ema = checkpoint.ema_seed != 0;
-  DescribeLayout(layout, &manifest);
-  ShardSnapshot snapshot;
-  snapshot.range = {0, layout.total_elements()};
-  snapshot.weights = weights.data();
-  if (manifest.has_ema) snapshot.ema = ema.data();
-  PP_ASSIGN_OR_RETURN(CheckpointFile file, WriteShardFile(files, directory, checkpoint.epoch,
-                                                          checkpoint.step, layout, snapshot));
-  manifest.files.push_back(std::move(file));
-  return PublishCheckpoint(files, directory, manifest);
+  std::vector<float> ema;
+  if (checkpoint.ema_seed != 0) ema = TinyWeights(layout, checkpoint.ema_seed);
+  return PublishOneShard(files, directory, layout, manifest,
+                         TinyWeights(layout, checkpoint.weights_seed), ema);
 }
 
 }  // namespace pushpull

@@ -13,10 +13,10 @@
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
-#include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
 #include "common/model/model_layout.h"
 #include "kernels/cpu/reference_operators.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 #include "tests/testkit/onnx/onnx_operators.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "worker/model/host_runner.h"
@@ -148,23 +148,15 @@ std::vector<float> Infer(const NetworkSpec& spec, const std::vector<float>& valu
 
 void PublishTestCheckpoint(FileSystem& files, const std::string& directory,
                            const VariableLayout& layout, const TestCheckpoint& checkpoint) {
-  const std::vector<float> weights = RandomValues(layout, checkpoint.seed);
-  const std::vector<float> ema = RandomValues(layout, checkpoint.ema_seed);
   CheckpointManifest manifest;
   manifest.run_id = "00112233445566778899aabbccddeeff";
   manifest.epoch = 1;
   manifest.step = checkpoint.step;
   manifest.updates = checkpoint.updates;
-  manifest.has_ema = checkpoint.ema_seed != 0;
-  DescribeLayout(layout, &manifest);
-  ShardSnapshot snapshot;
-  snapshot.range = {0, layout.total_elements()};
-  snapshot.weights = weights.data();
-  if (manifest.has_ema) snapshot.ema = ema.data();
-  auto file = WriteShardFile(files, directory, 1, checkpoint.step, layout, snapshot);
-  CHECK(file.ok()) << file.status();
-  manifest.files.push_back(*std::move(file));
-  const absl::Status published = PublishCheckpoint(files, directory, manifest);
+  std::vector<float> ema;
+  if (checkpoint.ema_seed != 0) ema = RandomValues(layout, checkpoint.ema_seed);
+  const absl::Status published = PublishOneShard(files, directory, layout, manifest,
+                                                 RandomValues(layout, checkpoint.seed), ema);
   CHECK(published.ok()) << published;
 }
 
