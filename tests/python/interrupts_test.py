@@ -112,22 +112,26 @@ class Interrupts(PythonJobTest):
                     trainer.batches(40)
 
     def test_program_that_is_interrupted_in_the_barrier_ends_and_leaves_its_place(self):
-        server = self.start_server(self.write_config(batch=8, steps=5), "run", "--lease=3000s")
+        # The program handles SIGTERM as docs/USAGE.md says.
+        for number, code, words in ((signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, 143, "")):
+            with self.subTest(signal=number.name):
+                run = number.name
+                server = self.start_server(self.write_config(batch=8, steps=5), run, "--lease=3000s")
 
-        def start(log, clone):
-            return self.start_python(log, PROGRAMS / "numpy_loop.py", self.address(), clone, 2)
+                def start(log, clone):
+                    return self.start_python(f"{run}.{log}", PROGRAMS / "numpy_loop.py", self.address(run), clone, 2)
 
-        alone = start("alone.log", 0)
-        alone.wait_for("pushed batch 0")
-        time.sleep(1.0)  # it waits for clone 1
-        alone.kill(signal.SIGINT)
-        self.assertEqual(alone.wait(), -signal.SIGINT, alone.text())
-        self.assertIn("KeyboardInterrupt", alone.text())
-        self.assertEqual(alone.text().count("pushed"), 1, alone.text())
-        # The clone has said that it leaves, so its place is free long before its lease ends.
-        for clone in (start("0.log", 0), start("1.log", 1)):
-            self.assertEqual(clone.wait(), 0, clone.text())
-        self.assertEqual(server.wait(), 0, server.text())
+                alone = start("alone.log", 0)
+                alone.wait_for("pushed batch 0")
+                time.sleep(1.0)  # it waits for clone 1
+                alone.kill(number)
+                self.assertEqual(alone.wait(), code, alone.text())
+                self.assertIn(words, alone.text())
+                self.assertEqual(alone.text().count("pushed"), 1, alone.text())
+                # The clone has said that it leaves, so its place is free long before its lease ends.
+                for clone in (start("0.log", 0), start("1.log", 1)):
+                    self.assertEqual(clone.wait(), 0, clone.text())
+                self.assertEqual(server.wait(), 0, server.text())
 
     def test_progress_on_a_closed_file_does_not_end_training(self):
         out = io.TextIOWrapper(io.BytesIO())

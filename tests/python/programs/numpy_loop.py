@@ -2,6 +2,7 @@
 
 arguments: ADDRESS CLONE NUM_CLONES
 """
+import signal
 import sys
 
 import numpy
@@ -10,6 +11,7 @@ import pushpull
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     address, clone, num_clones = sys.argv[1:]
     ps = pushpull.connect(address, clone=int(clone), num_clones=int(num_clones))
     trainer = pushpull.numpy.Trainer(ps, {"a": numpy.ones(3, numpy.float32)}, show_progress=False)
