@@ -231,16 +231,23 @@ absl::Status ListeningSockets::BindUnix(const std::string& address) {
   // The socket of a running server accepts connections; the file of a dead one has to be removed.
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
-  const bool alive = connect(probe, generic, sizeof(name)) == 0 || errno == EAGAIN;
+  const int answer = connect(probe, generic, sizeof(name)) == 0 ? 0 : errno;
   close(probe);
-  if (alive) return InUse(address);
+  if (answer == 0 || answer == EAGAIN) return InUse(address);
   struct stat info {};
   if (lstat(name.sun_path, &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) {
       return absl::AlreadyExistsError(
           absl::StrCat("listen address ", address, ": there is a file that is not a socket"));
     }
-    unlink(name.sun_path);
+    // Another user's socket may forbid the connection although a server listens there.
+    const int error = answer != ECONNREFUSED ? answer : unlink(name.sun_path) != 0 ? errno : 0;
+    if (error != 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("listen address ", address,
+                       ": the socket that is there cannot be replaced (", strerror(error),
+                       "); if no server uses it, remove it as its owner, or choose another path"));
+    }
   }
   if (bind(fd, generic, sizeof(name)) != 0 || listen(fd, SOMAXCONN) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", strerror(errno),

@@ -26,6 +26,7 @@
 #include "ps_server/transport/health_server.h"
 #include "ps_server/transport/listening_sockets.h"
 #include "tests/testkit/fake_ps_handler.h"
+#include "tests/testkit/ordinary_user.h"
 #include "tests/testkit/raw_call.h"
 #include "tests/testkit/test_folder.h"
 
@@ -205,6 +206,31 @@ TEST(ListenTest, DoesNotTakeOverTheUnixSocketOfABusyServer) {
   for (const int queued : waiting) close(queued);
   close(fd);
   unlink(path.c_str());
+}
+
+// In a folder that everybody may write, the socket of another user's server refuses the connection
+// that tells whether it lives.
+TEST(ListenTest, DoesNotReplaceTheUnixSocketOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only the superuser can make files of another user";
+  const TestFolder folder;
+  const std::string path = folder.path() + "/s";
+  for (const bool is_alive : {true, false}) {
+    absl::StatusOr<ListeningSockets> server;
+    if (is_alive) {
+      server = ListeningSockets::Bind("unix:" + path);
+      ASSERT_TRUE(server.ok()) << server.status();
+      ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+    } else {
+      LeaveStaleSocket(path);
+      ASSERT_EQ(chmod(path.c_str(), 0777), 0);
+    }
+    ASSERT_EQ(chmod(folder.path().c_str(), is_alive ? 0777 : 0755), 0);
+    const OrdinaryUser user;
+    const absl::Status refused = ListeningSockets::Bind("unix:" + path).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "Permission denied")) << refused;
+    EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  }
 }
 
 TEST(ListenTest, ReplacesAStaleUnixSocketButNoOtherFile) {
