@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 
 #include "common/base/output_folder.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -55,6 +56,12 @@ absl::Status TrainDirLock::Acquire() {
                    : absl::StrCat("ps task ", task_, " runs already in ", path_, " (",
                                   lock.status().message(),
                                   "); stop it, or give this process the index of another task"));
+  }
+  if (absl::IsPermissionDenied(lock.status())) {
+    return Annotated(lock.status(),
+                     absl::StrCat(lock.status().message(), "; if ", path_,
+                                  " belongs to another user, start as that user, or choose another "
+                                  "train_dir"));
   }
   PP_ASSIGN_OR_RETURN(lock_, std::move(lock));
   num_made_ = std::max(num_made_, CountMadeByOtherTasks());

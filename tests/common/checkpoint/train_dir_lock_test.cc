@@ -1,5 +1,7 @@
 #include "common/checkpoint/train_dir_lock.h"
 
+#include <sys/stat.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +11,8 @@
 
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/ordinary_user.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -67,6 +71,17 @@ TEST(TrainDirLock, EachTaskIsServedOnce) {
   EXPECT_THAT(*files.List("/d"), ElementsAre("LOCK"));
   first->reset();
   EXPECT_TRUE(absl::IsNotFound(files.GetInfo("/d").status()));
+}
+
+TEST(TrainDirLock, SaysWhatToDoInAFolderOfAnotherUser) {
+  const TestFolder folder;
+  PosixFileSystem files;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0555), 0);
+  const OrdinaryUser user;
+  const absl::Status refused = TrainDirLock::Take(&files, folder.path(), /*task=*/0).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("if " + folder.path() + " belongs to another user, start as that user"));
 }
 
 TEST(TrainDirLock, TheLastTaskRemovesTheFoldersWhicheverHasCreatedThem) {
