@@ -25,10 +25,18 @@ namespace {
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 
-absl::StatusOr<std::string> DigestOfFile(const ReadableFile& file) {
+// CANCELLED: the process has been told to end.
+absl::Status CheckNotStopped(const StopRequested& stopped, const std::string& path) {
+  if (!stopped()) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat("stopped while ", path, " was being verified"));
+}
+
+absl::StatusOr<std::string> DigestOfFile(const ReadableFile& file, const std::string& path,
+                                         const StopRequested& stopped) {
   Sha256 digest;
   std::string block;
   for (int64_t offset = 0; offset < file.size_bytes(); offset += block.size()) {
+    PP_RETURN_IF_ERROR(CheckNotStopped(stopped, path));
     block.resize(std::min(kBlockBytes, file.size_bytes() - offset));
     PP_RETURN_IF_ERROR(file.ReadAt(offset, block.data(), block.size()));
     digest.Update(block.data(), block.size());
@@ -37,10 +45,12 @@ absl::StatusOr<std::string> DigestOfFile(const ReadableFile& file) {
 }
 
 absl::StatusOr<uint32_t> ChecksumOfTensor(const SafetensorsReader& file,
-                                          const SafetensorsTensor& tensor) {
+                                          const SafetensorsTensor& tensor,
+                                          const StopRequested& stopped) {
   uint32_t crc = 0;
   std::string block;
   for (int64_t offset = 0; offset < tensor.size_bytes(); offset += block.size()) {
+    PP_RETURN_IF_ERROR(CheckNotStopped(stopped, file.path()));
     block.resize(std::min(kBlockBytes, tensor.size_bytes() - offset));
     PP_RETURN_IF_ERROR(file.Read(tensor, offset, block.data(), block.size()));
     crc = ExtendCrc32c(crc, block.data(), block.size());
@@ -140,7 +150,8 @@ Checkpoint::Checkpoint(std::string path, CheckpointManifest manifest)
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
                                                              const std::string& directory,
-                                                             uint64_t step) {
+                                                             uint64_t step,
+                                                             const StopRequested& stopped) {
   const std::string path = JoinPath(directory, CheckpointName(step));
   const auto open = [&](const std::string& text) -> absl::StatusOr<std::unique_ptr<Checkpoint>> {
     PP_ASSIGN_OR_RETURN(CheckpointManifest manifest,
@@ -155,8 +166,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
       opened.push_back(*std::move(shard));
     }
     for (size_t i = 0; i < opened.size(); ++i) {
-      PP_RETURN_IF_ERROR(
-          AsDataLoss(checkpoint->AddFile(std::move(opened[i]), checkpoint->manifest_.files[i])));
+      PP_RETURN_IF_ERROR(AsDataLoss(
+          checkpoint->AddFile(std::move(opened[i]), checkpoint->manifest_.files[i], stopped)));
     }
     PP_RETURN_IF_ERROR(checkpoint->CheckCoverage());
     return checkpoint;
@@ -174,8 +185,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
   }
 }
 
-absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file,
-                                 const CheckpointFile& expected) {
+absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected,
+                                 const StopRequested& stopped) {
   const std::string path = JoinPath(path_, expected.name);
   const auto bad = [&](absl::string_view what) {
     return absl::DataLossError(absl::StrCat(path, ": ", what));
@@ -183,7 +194,7 @@ absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file,
   if (file->size_bytes() != expected.size_bytes) {
     return bad(absl::StrCat(file->size_bytes(), " bytes, expected ", expected.size_bytes));
   }
-  PP_ASSIGN_OR_RETURN(const std::string digest, DigestOfFile(*file));
+  PP_ASSIGN_OR_RETURN(const std::string digest, DigestOfFile(*file, path, stopped));
   if (digest != expected.sha256) {
     return bad(absl::StrCat("SHA-256 is ", digest, ", expected ", expected.sha256));
   }
@@ -200,7 +211,7 @@ absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file,
       return bad(absl::StrCat("tensor ", tensor.name, " (", tensor.dtype, "), the manifest lists ",
                               expected.tensors[i].name, " (F32)"));
     }
-    PP_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOfTensor(*reader, tensor));
+    PP_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOfTensor(*reader, tensor, stopped));
     if (crc != expected.tensors[i].crc32c) {
       return bad(absl::StrFormat("CRC32C of %s is %08x, expected %08x", tensor.name, crc,
                                  expected.tensors[i].crc32c));

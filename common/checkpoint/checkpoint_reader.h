@@ -3,6 +3,7 @@
 #define PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,11 @@
 
 namespace pushpull {
 
+// Says whether the process has been told to end. The thread that verifies a checkpoint asks before
+// each block of a file.
+using StopRequested = std::function<bool()>;
+inline bool NeverStopped() { return false; }
+
 // One verified checkpoint. Immutable after Open, so all methods are thread-safe. It keeps all its
 // files open, so it stays readable when its folder is deleted.
 class Checkpoint {
@@ -30,10 +36,11 @@ class Checkpoint {
   // CRC32C of every tensor. Starts again if the checkpoint is replaced meanwhile.
   // NOT_FOUND: there is no such checkpoint, or it has been deleted meanwhile. DATA_LOSS: it does
   // not verify; the message says which file and why. A read failure (IsReadFailure): it could not
-  // be read, so it may be good or damaged.
-  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(FileSystem& files,
-                                                          const std::string& directory,
-                                                          uint64_t step);
+  // be read, so it may be good or damaged. CANCELLED, which is also a read failure: `stopped` has
+  // returned true.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
+      FileSystem& files, const std::string& directory, uint64_t step,
+      const StopRequested& stopped = NeverStopped);
 
   const CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
@@ -73,7 +80,8 @@ class Checkpoint {
   };
 
   Checkpoint(std::string path, CheckpointManifest manifest);
-  absl::Status AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected);
+  absl::Status AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected,
+                       const StopRequested& stopped);
   absl::Status CheckCoverage();
   // What ReadVector returns for a moving statistic, which has no tensor <name>/<suffix>.
   enum class WithoutSuffix { kZero, kValue };
@@ -104,6 +112,7 @@ struct RecoveryRequest {
   const VariableLayout* layout = nullptr;  // null: any model
   int read_attempts = 4;                   // after read failures, including the first attempt
   absl::Duration read_pause = absl::Milliseconds(500);  // between two attempts
+  StopRequested stopped = NeverStopped;                 // ends the search soon, with CANCELLED
 };
 
 // Returns the steps of all folders that are named like a checkpoint, ascending. NOT_FOUND: the

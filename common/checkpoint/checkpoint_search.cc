@@ -20,14 +20,14 @@
 namespace pushpull {
 namespace {
 
-// Calls `read`, and calls it again after a pause while it returns a read failure. The message of
-// the last failure says how many attempts there were.
+// Calls `read`, and calls it again after a pause while it returns a read failure, unless the
+// process has been told to end. The message of the last failure says how many attempts there were.
 template <typename Read>
 auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> decltype(read()) {
   for (int attempt = 1;; ++attempt) {
     auto result = read();
-    if (!IsReadFailure(result.status())) return result;
-    if (attempt >= request.read_attempts) {
+    if (!IsReadFailure(result.status()) || absl::IsCancelled(result.status())) return result;
+    if (attempt >= request.read_attempts || request.stopped()) {
       return Annotated(result.status(),
                        absl::StrCat(result.status().message(), " (tried ", attempt, " times)"));
     }
@@ -36,9 +36,11 @@ auto ReadWithRetries(const RecoveryRequest& request, const Read& read) -> declty
   }
 }
 
-// Adds to a read failure what it means for recovery and what to do about it.
+// Adds to a read failure what it means for recovery and what to do about it. Leaves an interruption
+// as it is.
 absl::Status CannotRecover(const absl::Status& status, const std::string& directory,
                            uint64_t step) {
+  if (absl::IsCancelled(status)) return status;
   return Annotated(
       status,
       absl::StrCat(JoinPath(directory, CheckpointName(step)),
@@ -143,8 +145,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
   std::vector<std::string> reasons;
   bool mismatch = false;
   for (const uint64_t step : candidates.steps) {
-    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
-        ReadWithRetries(request, [&] { return Checkpoint::Open(files, directory, step); });
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = ReadWithRetries(
+        request, [&] { return Checkpoint::Open(files, directory, step, request.stopped); });
     absl::Status status = checkpoint.status();
     if (absl::IsNotFound(status)) continue;  // deleted since FindCandidates
     if (IsReadFailure(status)) return CannotRecover(status, directory, step);
@@ -182,8 +184,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(FileSystem& files,
                                                            int64_t step,
                                                            const RecoveryRequest& request) {
   if (step < 0) return OpenNewestCheckpoint(files, directory, request);
-  auto checkpoint = ReadWithRetries(
-      request, [&] { return Checkpoint::Open(files, directory, static_cast<uint64_t>(step)); });
+  auto checkpoint = ReadWithRetries(request, [&] {
+    return Checkpoint::Open(files, directory, static_cast<uint64_t>(step), request.stopped);
+  });
   if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   return absl::NotFoundError(

@@ -113,13 +113,14 @@ Checkpointer::Checkpointer(const JobSpec* job, FileSystem* files, std::string tr
       run_id_(std::move(run_id)),
       from_step_(from_step) {}
 
-absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
+absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint(
+    const StopRequested& stopped) {
   // A larger step would become negative, which means the newest checkpoint.
   if (from_step_.has_value() && *from_step_ > uint64_t{INT64_MAX}) {
     return absl::NotFoundError(
         absl::StrCat("there is no checkpoint of step ", *from_step_, " in ", train_dir_));
   }
-  absl::StatusOr<std::shared_ptr<const Checkpoint>> checkpoint = OpenFound();
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> checkpoint = OpenFound(stopped);
   if (absl::IsNotFound(checkpoint.status()) && !from_step_.has_value()) return std::nullopt;
   PP_RETURN_IF_ERROR(checkpoint.status());
   PP_RETURN_IF_ERROR(CheckFits(**checkpoint));
@@ -137,8 +138,10 @@ absl::StatusOr<std::optional<FoundCheckpoint>> Checkpointer::FindCheckpoint() {
   return found;
 }
 
-absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpointer::OpenFound() const {
-  const RecoveryRequest request{run_id_, &job_->layout};
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpointer::OpenFound(
+    const StopRequested& stopped) const {
+  RecoveryRequest request{run_id_, &job_->layout};
+  request.stopped = stopped;
   std::shared_ptr<const Checkpoint> opened;
   {
     absl::MutexLock lock(&mutex_);

@@ -38,8 +38,10 @@ class Checkpointer {
   // Returns the newest checkpoint that verifies, or nullopt if train_dir has no checkpoint.
   // Returns an error if there are checkpoints but none can be used, or if the checkpoint of
   // from_step cannot be used; see OpenCheckpoint for the codes. Keeps the checkpoint open. Another
-  // call does not verify it again if it is still the one to return.
-  absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint();
+  // call does not verify it again if it is still the one to return. CANCELLED: `stopped` has
+  // returned true meanwhile.
+  absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(
+      const StopRequested& stopped = NeverStopped);
   // Returns the checkpoint that FindCheckpoint keeps open if it is `id`, else null. So the shards
   // of the process restore from it without verifying all of its files once more each.
   std::shared_ptr<const Checkpoint> OpenedCheckpoint(const VersionId& id) const
@@ -65,7 +67,7 @@ class Checkpointer {
   // optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
   // Returns the checkpoint that is kept open if it is the one for FindCheckpoint, else opens that.
-  absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenFound() const;
+  absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenFound(const StopRequested& stopped) const;
   absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
   // Returns how often the moving statistics have been updated up to the step. Steps after the
   // newest checkpoint count as local_steps updates each, by the present config.

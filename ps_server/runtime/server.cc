@@ -102,11 +102,11 @@ absl::Status Server::Open() {
                                                         options_.trace_clock);
     }
   }
-  PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
   if (servers_.empty()) {
     for (const auto& handler : switches_) handler->Set(&starting_);
     PP_RETURN_IF_ERROR(Listen());
   }
+  PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
   // Comes after Listen: NoteServing, which an order of the coordinator may cause, needs servers_.
   for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
   if (secret_is_new_) PP_RETURN_IF_ERROR(SavePeerSecret());

@@ -41,9 +41,6 @@ struct ServerOptions : SharedServerOptions {
   // File with the secret that the ps tasks share. Only used when they run in several processes
   // without TLS. Empty: peer_secret in train_dir, which task 0 creates.
   std::string peer_secret_file = {};
-  // Polled while Create waits for task 0 in another process or for the variables of an external
-  // model. If it returns true, Create fails with CANCELLED.
-  std::function<bool()> stop_requested = [] { return false; };
   // Called at the end of each recovery: of the whole job in the process of task 0, of the
   // task's shard in any other process. Called from any thread; must not block.
   std::function<void()> on_serving = [] {};
@@ -55,12 +52,12 @@ struct ServerOptions : SharedServerOptions {
 // Call order: Create, WaitForEnd any number of times, Stop; all from one thread.
 class Server {
  public:
-  // Opens all files, listens, and starts recovery in the background. `files` and `clock` must
-  // outlive the server. Fails for a bad config, a second server on train_dir, a port in use or
-  // a task of another job. If task 0 is in another process, Create blocks until task 0
-  // answers, and without TLS for up to 10 s more until peer_secret is in train_dir.
-  // DEADLINE_EXCEEDED: task 0 has not answered for five minutes. FAILED_PRECONDITION: the secret of
-  // the ps tasks cannot be read.
+  // Listens, opens all files, and starts recovery in the background. Calls that come before the
+  // files are open get NOT_READY. `files` and `clock` must outlive the server. Fails for a bad
+  // config, a second server on train_dir, a port in use or a task of another job. If task 0 is in
+  // another process, Create blocks until task 0 answers, and without TLS for up to 10 s more until
+  // peer_secret is in train_dir. DEADLINE_EXCEEDED: task 0 has not answered for five minutes.
+  // FAILED_PRECONDITION: the secret of the ps tasks cannot be read.
   //
   // If the model is external and train_dir has no checkpoint, Create listens and then blocks, for
   // as long as it takes, until a clone has declared the variables. CANCELLED: an administrator
@@ -146,8 +143,9 @@ class Server {
   Clock* const clock_;
   TransportOptions transport_;
   std::unique_ptr<ClockFollower> clock_follower_;
-  NotReadyHandler starting_{"the ps task is starting"};  // answers until core_ does
-  std::unique_ptr<DeclarationPhase> declaration_;        // may be null
+  // Answers until core_ does. A large checkpoint takes seconds.
+  NotReadyHandler starting_{"the ps task is starting: it opens its checkpoint and state files"};
+  std::unique_ptr<DeclarationPhase> declaration_;  // may be null
   std::unique_ptr<ServerCore> core_;
   bool run_is_finished_ = false;  // set by FindJobOfCoordinator
   bool secret_is_new_ = false;    // set by LoadPeerSecret

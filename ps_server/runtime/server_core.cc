@@ -102,7 +102,7 @@ absl::Status ServerCore::OpenTrainDir() {
   monitor_ = std::make_unique<TrainingMonitor>(&job_, clock_);
   // Looking for a checkpoint now refuses a folder of another model, or one with only damaged
   // checkpoints, before anything in the folder changes.
-  PP_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, checkpointer_->FindCheckpoint());
+  PP_ASSIGN_OR_RETURN(const auto found, checkpointer_->FindCheckpoint(options_.stop_requested));
   if (!found.has_value() && options_.from_checkpoint) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", options_.train_dir,
                                             " to go back to; start without --from_checkpoint to go "

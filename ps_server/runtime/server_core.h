@@ -56,6 +56,9 @@ struct SharedServerOptions {
   absl::Duration lease = kDefaultLease;
   // Records what the server does. May be null; must outlive the server and its last pull.
   TraceWriter* trace = nullptr;
+  // Polled while the start verifies a checkpoint, waits for task 0 in another process or waits for
+  // the variables of an external model. If it returns true, the start fails with CANCELLED.
+  StopRequested stop_requested = NeverStopped;
 };
 
 struct ServerCoreOptions : SharedServerOptions {

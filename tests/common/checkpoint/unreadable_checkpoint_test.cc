@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -145,6 +146,29 @@ TEST_F(UnreadableCheckpointTest, RetriesARequestedCheckpoint) {
   files_.Fail(FailingReads::What::kOpen, std::string("ckpt-00000100") + kShard,
               absl::ResourceExhaustedError("open: Too many open files"), kForEver);
   EXPECT_TRUE(absl::IsResourceExhausted(OpenCheckpoint(files_, "/d", 100, request_).status()));
+}
+
+// A server that is told to end while it verifies gigabytes may not look at the rest of them, and
+// the checkpoint is not damaged.
+TEST_F(UnreadableCheckpointTest, VerificationEndsWhenTheProcessIsToldToEnd) {
+  bool stopped = false;
+  request_.stopped = [&stopped] { return stopped; };
+  files_.AtFailure([&stopped] { stopped = true; });
+  for (const int64_t step : {-1, 200}) {
+    stopped = false;
+    files_.Fail(FailingReads::What::kRead, kShard, absl::OkStatus(), kForEver);
+    const absl::Status status = OpenCheckpoint(files_, "/d", step, request_).status();
+    EXPECT_EQ(status, absl::CancelledError(absl::StrCat("stopped while /d/ckpt-00000200", kShard,
+                                                        " was being verified")));
+    EXPECT_EQ(files_.failed(), 3) << "reads: the digest and the header, but no tensor";
+  }
+}
+
+TEST_F(UnreadableCheckpointTest, AProcessThatIsToldToEndDoesNotReadAgain) {
+  request_.stopped = [this] { return files_.failed() > 0; };
+  files_.Fail(FailingReads::What::kOpen, kShard, IoError("open: Stale file handle"), kForEver);
+  EXPECT_TRUE(absl::IsInternal(OpenNewest().status()));
+  EXPECT_EQ(files_.failed(), 1);
 }
 
 TEST_F(UnreadableCheckpointTest, AShardThatCannotBeExaminedNowIsNotMissing) {

@@ -36,7 +36,6 @@ class RefusedStartTest : public ::testing::Test {
   SteadyClock clock_;
 };
 
-// The address of the second task is found to be in use when both tasks have their state files.
 TEST_F(RefusedStartTest, LeavesNoFolders) {
   const auto other = ListeningSockets::Bind(absl::StrCat(Options().listen, ".1"));
   ASSERT_TRUE(other.ok()) << other.status();
@@ -51,6 +50,18 @@ TEST_F(RefusedStartTest, LeavesFoldersThatWereThere) {
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(Start().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(Exists("/state/mine"));
+}
+
+TEST_F(RefusedStartTest, AServerThatEndsBeforeTheFirstStepLeavesNoStateFolder) {
+  auto server = Server::Create(Options(), &files_, &clock_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_TRUE(Exists("/state/mine"));
+  (*server)->Drain();
+  const auto end = (*server)->WaitForEnd(absl::Seconds(60));
+  ASSERT_TRUE(end.has_value());
+  (*server)->Stop(*end);
+  server->reset();
+  EXPECT_FALSE(Exists("/state"));
 }
 
 // Destruction without Stop has the effect of SIGKILL, after which the next server needs the state.

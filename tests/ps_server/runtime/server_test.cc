@@ -28,6 +28,7 @@
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
 #include "ps_server/transport/grpc_ps_server.h"
+#include "tests/testkit/failing_reads.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
@@ -138,6 +139,16 @@ class TwoServersTest : public ::testing::Test {
     return true;
   }
 
+  // Waits until task 0 says that it waits for something with these words.
+  bool AwaitWait(const std::string& words) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (!absl::StrContains(servers_[0]->Status().waiting_for(), words)) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return true;
+  }
+
   // Does what the main of each task does at the end, for all tasks at the same time.
   std::vector<absl::Status> AwaitEnds() {
     std::vector<absl::Status> ends(2, absl::DeadlineExceededError("no end"));
@@ -181,6 +192,28 @@ TEST_F(TwoServersTest, BothEndWhenTrainingIsDone) {
   for (const auto& clone : clones_) EXPECT_TRUE(clone->Join().ok());
   EXPECT_TRUE(Checkpoint::Open(files_, folder_.path() + "/train", 20).ok());
   EXPECT_TRUE(StateFiles().empty()) << "the last checkpoint makes the state files superfluous";
+}
+
+TEST_F(TwoServersTest, AStartThatVerifiesAnswersAndEndsIfItIsToldTo) {
+  Start(20);
+  AwaitEnds();
+  clones_.clear();
+  servers_.clear();
+  ServerOptions options = OptionsOf(0, 20);
+  bool stopped = false;
+  absl::Status told;
+  options.stop_requested = [&stopped] { return stopped; };
+  FailingReads hooked(&files_);
+  hooked.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1);
+  hooked.AtFailure([&] {
+    told = MakeGrpcPsClient(options.listen)->GetStatus({}, kPatience).status();
+    stopped = true;
+  });
+  const absl::Status end = Server::Create(options, &hooked, &clock_).status();
+  EXPECT_TRUE(absl::IsCancelled(end)) << end;
+  EXPECT_TRUE(absl::StrContains(end.message(), "was being verified")) << end;
+  EXPECT_EQ(GetErrorDetail(told).kind(), ps::ErrorDetail::NOT_READY) << told;
+  EXPECT_TRUE(absl::StrContains(told.message(), "it opens its checkpoint")) << told;
 }
 
 TEST_F(TwoServersTest, DrainingEitherTaskDrainsTheJob) {
@@ -445,11 +478,7 @@ TEST_F(TwoServersTest, TasksWithDifferentSecretsRefuseEachOther) {
   auto second = Server::Create(options, &files_, &clock_);
   ASSERT_TRUE(second.ok()) << second.status();
   servers_.push_back(*std::move(second));
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (servers_[0]->Status().waiting_for().empty() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  EXPECT_THAT(servers_[0]->Status().waiting_for(), HasSubstr("shard 1 of 2 ("));
+  EXPECT_TRUE(AwaitWait("shard 1 of 2 ("));
 }
 
 // For example on the local disks of two machines: each task would write its part of a checkpoint
@@ -465,16 +494,12 @@ TEST_F(TwoServersTest, TasksWithDifferentTrainDirsDoNotTrain) {
     ASSERT_TRUE(server.ok()) << server.status();
     servers_.push_back(*std::move(server));
   }
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (servers_[0]->Status().waiting_for().empty() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  EXPECT_THAT(servers_[0]->Status().waiting_for(),
-              HasSubstr(absl::StrCat("train_dir ", folder_.path(), "/train1 of ps task 1")));
+  EXPECT_TRUE(AwaitWait(absl::StrCat("train_dir ", folder_.path(), "/train1 of ps task 1")));
   std::filesystem::create_directory_symlink(folder_.path() + "/train0", folder_.path() + "/train1");
   const auto serves = [this] {
     return Health(servers_[0]->addresses()[0], "ps.ParameterServer") == 1;
   };
+  const absl::Time deadline = absl::Now() + kPatience;
   while (!serves() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
   EXPECT_TRUE(serves()) << "the shared folder was mounted late";
 }
