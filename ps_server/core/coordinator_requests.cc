@@ -286,6 +286,12 @@ Coordinator::Wait Coordinator::FindWait(absl::Duration now) const {
     return {absl::StrCat("an error to pass: ", recovery_.obstacle()), recovery_.obstacle_since()};
   }
   const auto is_long = [now](absl::Duration since) { return now - since >= kWorthTelling; };
+  if (recovery_.is_recovering()) {  // worth telling at once: the version is not the job's yet
+    if (!calls_.active() || !is_long(calls_.started())) {
+      return {recovery_.DescribeWait("the shards"), recovery_.begun()};
+    }
+    return {recovery_.DescribeWait(DescribeMissing(calls_)), calls_.started()};
+  }
   // A shard that answers no poll keeps the clones from completing the step, so it is named before
   // them.
   for (const FanOut* const fan_out : {&calls_, &polls_}) {

@@ -246,6 +246,26 @@ Followup Recovery::CheckPolledState(uint32_t shard, const ps::ShardStateReply& s
       absl::StrFormat("shard %d of %d has restarted", shard, options_.tasks)};
 }
 
+std::string Recovery::DescribeWait(absl::string_view who) const {
+  switch (phase_) {
+    case Phase::kPersistingEpoch:
+      return absl::StrFormat("epoch %d to begin", next_epoch_);
+    case Phase::kFindingCheckpoint:
+      return "the newest checkpoint to be found and verified";
+    case Phase::kQueryingShards:
+      return absl::StrCat(who, " to say which versions are in memory");
+    case Phase::kRestoring:
+      return absl::StrFormat("%s to restore step %d from %s", who, restore_.step(),
+                             SourceName(restore_.source()));
+    case Phase::kTakingOver:
+      return "the server to write its files in train_dir";
+    case Phase::kIdle:
+    case Phase::kServing:
+      break;
+  }
+  return "";
+}
+
 absl::Duration Recovery::NextWakeup() const {
   if (phase_ == Phase::kPersistingEpoch) return persist_at_;
   if (phase_ == Phase::kServing && options_.tasks > 1) return next_poll_;

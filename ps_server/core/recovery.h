@@ -77,6 +77,11 @@ class Recovery {
   const std::string& obstacle() const { return obstacle_; }
   // Returns when the obstacle was met first. Valid if there is one.
   absl::Duration obstacle_since() const { return obstacle_since_; }
+  // Returns when the epoch that does not serve yet has begun. Valid if is_recovering.
+  absl::Duration begun() const { return begun_; }
+  // Returns what recovery waits for, as "the shards to restore step 300 from the checkpoint". `who`
+  // names the shards that have not answered the call under way. Valid if is_recovering.
+  std::string DescribeWait(absl::string_view who) const;
   uint64_t rolled_back_steps() const { return rolled_back_steps_; }
   // Returns the version that the shards have restored, or are restoring.
   uint64_t restored_version() const { return restore_.step(); }

@@ -143,11 +143,14 @@ TEST_F(SilentShardTest, ClonesHearWhichShardKeepsTheServerFromStarting) {
   silent_ = true;
   Start();
   AnswerWithoutShard1();
-  EXPECT_EQ(Register(0).status().message(), "the server is starting");
+  EXPECT_EQ(Register(0).status().message(),
+            "the server is starting; it waits for the shards to say which versions are in memory");
   Pass(absl::Seconds(2));
   const absl::Status status = Register(0).status();
   EXPECT_EQ(KindOf(status), ps::ErrorDetail::NOT_READY);
-  EXPECT_EQ(status.message(), "the server is starting; it waits for shard 1 of 2 (gone)");
+  EXPECT_EQ(status.message(),
+            "the server is starting; it waits for shard 1 of 2 (gone) to say which versions are in "
+            "memory");
 }
 
 TEST_F(SilentShardTest, TheWaitForTheLastCheckpointIsNamed) {

@@ -119,6 +119,21 @@ TEST_F(RecoveryPartTest, ClassifiesErrorsAndPolledStatesOfShards) {
   EXPECT_TRUE(std::holds_alternative<followup::BeginEpoch>(recovery_.CheckPolledState(1, state)));
 }
 
+TEST_F(RecoveryPartTest, SaysWhatIsRestored) {
+  Query(VersionId{0, 5});
+  EXPECT_EQ(recovery_.DescribeWait("the shards"), "the shards to say which versions are in memory");
+  AnswerStates({0, 8});
+  EXPECT_EQ(recovery_.DescribeWait("shard 1 of 2 (gone)"),
+            "shard 1 of 2 (gone) to restore step 8 from the servers' memory");
+  Query(VersionId{0, 5});
+  AnswerStates({0, 4});
+  EXPECT_EQ(recovery_.DescribeWait("the shards"),
+            "the shards to restore step 5 from the checkpoint");
+  recovery_.OnReplies(Restored());
+  EXPECT_FALSE(recovery_.TakeOverOrServe());
+  EXPECT_EQ(recovery_.DescribeWait("the shards"), "the server to write its files in train_dir");
+}
+
 TEST_F(RecoveryPartTest, NoEpochFollowsTheLast) {
   recovery_.Start(kMaxEpoch);
   EXPECT_TRUE(absl::IsFailedPrecondition(recovery_.BeginEpoch("test")));
@@ -136,6 +151,16 @@ TEST_F(RecoveryTest, BeginsANewEpochFromTheMappedState) {
   EXPECT_EQ(serving.at(0).version, 8u);
   EXPECT_EQ(serving.at(0).source, ps::RestoreRequest::MAPPED);
   EXPECT_EQ(coordinator_->durable_step(), 5u);
+}
+
+// The status has version 0 until the job serves, which looks like a run that has lost its steps.
+TEST_F(RecoveryTest, TheStatusSaysAtOnceThatTheJobRecovers) {
+  silent_ = true;
+  Start();
+  now_ += absl::Milliseconds(300);
+  const ps::StatusReply status = coordinator_->Status(now_);
+  EXPECT_EQ(status.waiting_for(), "the shards to say which versions are in memory");
+  EXPECT_NEAR(status.waiting_seconds(), 0.3, 1e-9);
 }
 
 TEST_F(RecoveryTest, DoesNotStartFromScratchBesideABrokenCheckpoint) {
@@ -281,7 +306,7 @@ TEST_F(RecoveryTest, AnErrorThatHasPassedHidesNoSilentShard) {
   persist_status_ = absl::OkStatus();
   silent_ = true;
   Pass(absl::Seconds(5));
-  EXPECT_EQ(coordinator_->WaitingFor(now_), "");
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "the shards to say which versions are in memory");
   Pass(absl::Seconds(5));
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("shard 0 of 1"));
   EXPECT_EQ(coordinator_->Status(now_).waiting_seconds(), 5);
