@@ -55,11 +55,12 @@ std::string RunState::WhyKeep(const run_state_event::Ending& event) const {
     // external: no step has been applied to it.
     if (newest.value_or(0) == 0) continue;
     if (!event.verified_step.has_value()) {
-      return absl::StrCat("they hold version ", *newest, ", and no checkpoint of it is verified");
+      return absl::StrCat("version ", *newest, " is in no checkpoint that is verified");
     }
     if (*newest > *event.verified_step) {
-      return absl::StrCat("they hold version ", *newest, ", and the newest verified checkpoint is ",
-                          "of step ", *event.verified_step);
+      return absl::StrCat("version ", *newest,
+                          " is newer than the newest verified checkpoint, which is of step ",
+                          *event.verified_step);
     }
   }
   return "";

@@ -133,8 +133,10 @@ absl::Status RunFiles::Carry(const std::vector<RunStateAction>& actions) {
 void RunFiles::LogKept(const std::string& reason) const {
   const bool in_files = std::all_of(stores_.begin(), stores_.end(),
                                     [](const auto* store) { return store->is_file(); });
-  if (in_files || !state_.all_restored()) {
+  if (in_files) {
     LOG(INFO) << "mapped state stays for the next start: " << reason;
+  } else if (!state_.all_restored()) {
+    LOG(INFO) << "mapped state of an earlier server, if there is any, stays: " << reason;
   } else {
     LOG(WARNING) << "the variables are lost with this process, because they are in anonymous "
                  << "memory, and the next server goes back to the newest checkpoint: " << reason;
