@@ -30,6 +30,10 @@ NetworkSpec BuildChecked(const config::Classifier& classifier) {
   return network;
 }
 
+NetworkSpec BuildChecked(const std::string& type, int size, double width) {
+  return BuildChecked(MakeClassifier(type, size, width));
+}
+
 NetworkSpec FinishBody(NetworkBuilder builder, int last) {
   builder.AddNode("AvgPool", op::GlobalAveragePool(), {last});
   builder.network().num_classes = builder.shape(last).channels;

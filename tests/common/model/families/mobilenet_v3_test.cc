@@ -15,14 +15,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-NetworkSpec Build(const std::string& type, int size = 224, double width = 1.0) {
-  return BuildChecked(MakeClassifier(type, size, width));
-}
-
 // The numbers of torchvision's networks.
 TEST(MobilenetV3Test, HasThePublishedNumberOfParameters) {
-  EXPECT_EQ(CountParameters(Build("mobilenet_v3_large")), 5483032);
-  EXPECT_EQ(CountParameters(Build("mobilenet_v3_small")), 2542856);
+  EXPECT_EQ(CountParameters(BuildChecked("mobilenet_v3_large")), 5483032);
+  EXPECT_EQ(CountParameters(BuildChecked("mobilenet_v3_small")), 2542856);
 }
 
 template <typename Op>
@@ -33,7 +29,8 @@ int Count(const NetworkSpec& network) {
 }
 
 TEST(MobilenetV3Test, HasTheBlocksOfThePaper) {
-  const NetworkSpec large = Build("mobilenet_v3_large"), small = Build("mobilenet_v3_small");
+  const NetworkSpec large = BuildChecked("mobilenet_v3_large"),
+                    small = BuildChecked("mobilenet_v3_small");
   EXPECT_EQ(Count<op::DepthwiseConvolution>(large), 15);
   EXPECT_EQ(Count<op::Multiply>(large), 8);  // squeeze and excitation
   EXPECT_EQ(Count<op::Add>(large), 10);
@@ -49,7 +46,7 @@ TEST(MobilenetV3Test, HasTheBlocksOfThePaper) {
 }
 
 TEST(MobilenetV3Test, VariablesCarrySlimsNamesAndShapes) {
-  const NetworkSpec network = Build("mobilenet_v3_large");
+  const NetworkSpec network = BuildChecked("mobilenet_v3_large");
   const auto shape = [&](const std::string& name) {
     return ShapeOf(network, "MobilenetV3/" + name);
   };
@@ -66,7 +63,7 @@ TEST(MobilenetV3Test, VariablesCarrySlimsNamesAndShapes) {
 }
 
 TEST(MobilenetV3Test, AWidthBelowOneKeepsTheDepthOfTheLastConvolution) {
-  const NetworkSpec network = Build("mobilenet_v3_small", 96, 0.5f);
+  const NetworkSpec network = BuildChecked("mobilenet_v3_small", 96, 0.5f);
   EXPECT_THAT(ShapeOf(network, "MobilenetV3/Conv_2/weights"), ElementsAre(1, 1, 288, 1024));
 }
 

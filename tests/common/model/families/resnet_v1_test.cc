@@ -14,19 +14,15 @@ namespace {
 
 using ::testing::ElementsAre;
 
-NetworkSpec Build(const std::string& type, int size = 224) {
-  return BuildChecked(MakeClassifier(type, size));
-}
-
 // The numbers of torchvision's networks.
 TEST(ResnetV1Test, HasThePublishedNumberOfParameters) {
-  EXPECT_EQ(CountParameters(Build("resnet_v1_50")), 25557032);
-  EXPECT_EQ(CountParameters(Build("resnet_v1_101")), 44549160);
-  EXPECT_EQ(CountParameters(Build("resnet_v1_152")), 60192808);
+  EXPECT_EQ(CountParameters(BuildChecked("resnet_v1_50")), 25557032);
+  EXPECT_EQ(CountParameters(BuildChecked("resnet_v1_101")), 44549160);
+  EXPECT_EQ(CountParameters(BuildChecked("resnet_v1_152")), 60192808);
 }
 
 TEST(ResnetV1Test, EachBlockHalvesTheMapInItsFirstUnit) {
-  const NetworkSpec network = Build("resnet_v1_50");
+  const NetworkSpec network = BuildChecked("resnet_v1_50");
   std::vector<std::string> names;
   std::vector<int> heights;
   for (const Node& node : network.nodes) {
@@ -43,7 +39,7 @@ TEST(ResnetV1Test, EachBlockHalvesTheMapInItsFirstUnit) {
 }
 
 TEST(ResnetV1Test, VariablesCarrySlimsNamesAndShapes) {
-  const NetworkSpec network = Build("resnet_v1_101");
+  const NetworkSpec network = BuildChecked("resnet_v1_101");
   const auto shape = [&](const std::string& name) {
     return ShapeOf(network, "resnet_v1_101/" + name);
   };
@@ -57,7 +53,7 @@ TEST(ResnetV1Test, VariablesCarrySlimsNamesAndShapes) {
 
 TEST(ResnetV1Test, PaddingDoesNotDependOnTheSize) {
   for (const int size : {32, 33, 64}) {
-    const NetworkSpec network = Build("resnet_v1_50", size);
+    const NetworkSpec network = BuildChecked("resnet_v1_50", size);
     const auto& first = std::get<op::Convolution>(network.nodes[0].op);
     EXPECT_EQ(first.window.padding, (SpatialPadding{3, 3, 3, 3})) << size;
     const auto& pool = std::get<op::MaxPool>(network.nodes[3].op);

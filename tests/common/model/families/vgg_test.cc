@@ -11,19 +11,15 @@ namespace {
 
 using ::testing::ElementsAre;
 
-NetworkSpec Build(const std::string& type, int size = 224, double width = 1.0) {
-  return BuildChecked(MakeClassifier(type, size, width));
-}
-
 // The numbers of torchvision's networks.
 TEST(VggTest, HasThePublishedNumberOfParameters) {
-  EXPECT_EQ(CountParameters(Build("vgg_a")), 132863336);
-  EXPECT_EQ(CountParameters(Build("vgg_16")), 138357544);
-  EXPECT_EQ(CountParameters(Build("vgg_19")), 143667240);
+  EXPECT_EQ(CountParameters(BuildChecked("vgg_a")), 132863336);
+  EXPECT_EQ(CountParameters(BuildChecked("vgg_16")), 138357544);
+  EXPECT_EQ(CountParameters(BuildChecked("vgg_19")), 143667240);
 }
 
 TEST(VggTest, VariablesCarrySlimsNamesAndShapes) {
-  const NetworkSpec network = Build("vgg_16");
+  const NetworkSpec network = BuildChecked("vgg_16");
   const auto shape = [&](const std::string& name) { return ShapeOf(network, "vgg_16/" + name); };
   EXPECT_THAT(shape("conv1/conv1_1/weights"), ElementsAre(3, 3, 3, 64));
   EXPECT_THAT(shape("conv1/conv1_1/biases"), ElementsAre(64));
@@ -36,7 +32,7 @@ TEST(VggTest, VariablesCarrySlimsNamesAndShapes) {
 }
 
 TEST(VggTest, EachPoolHalvesTheMapAndRoundsDown) {
-  const NetworkSpec network = Build("vgg_a", 70, 0.25);
+  const NetworkSpec network = BuildChecked("vgg_a", 70, 0.25);
   std::vector<int> heights;
   for (const Node& node : network.nodes) {
     if (std::holds_alternative<op::MaxPool>(node.op)) heights.push_back(node.shape.height);
@@ -71,7 +67,7 @@ TEST(VggTest, DropoutIsBeforeTheLastTwoLayers) {
 }
 
 TEST(VggTest, LayersHaveTheirScope) {
-  const NetworkSpec network = Build("vgg_a", 32, 0.25);
+  const NetworkSpec network = BuildChecked("vgg_a", 32, 0.25);
   EXPECT_EQ(CountActivations(network, ActivationFunction::kRelu), 10);
   for (const VariableSpec& variable : network.variables) {
     const bool is_bias = variable.shape.size() == 1;
