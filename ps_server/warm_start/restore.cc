@@ -43,7 +43,8 @@ absl::StatusOr<CheckpointType> ResolveType(const config::TrainConfig& train) {
 }
 
 // Transposes PyTorch's weights [out, in, k, k] to [k, k, in, out], or for a depthwise convolution
-// [c, 1, k, k] to [k, k, c, 1]. `shape` is the shape of the result.
+// [c, 1, k, k] to [k, k, c, 1]. `shape` is the shape of the result. The weights [out, in * k * k]
+// of a dense layer that reads a map channel by channel have the same order as [out, in, k, k].
 void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
                       const std::vector<float>& from, absl::Span<float> to) {
   const int64_t inputs = shape[2];
@@ -61,12 +62,12 @@ void TransposeWeights(const std::vector<int64_t>& shape, bool depthwise,
   }
 }
 
-// Returns the shape that PyTorch gives to the weights of this variable. `dense`: the tensor has two
-// dimensions, as those of a dense layer, which is a 1x1 convolution here.
+// Returns the shape that PyTorch gives to the weights of this variable. `dense`: the tensor is of a
+// dense layer, which is a convolution here whose window is the whole map.
 std::vector<int64_t> TorchShape(const VariableSpec& variable, bool depthwise, bool dense) {
   const std::vector<int64_t>& s = variable.shape;
   if (s.size() != 4) return s;
-  if (dense && s[0] == 1 && s[1] == 1) return {s[3], s[2]};
+  if (dense) return {s[3], s[2] * s[0] * s[1]};
   return depthwise ? std::vector<int64_t>{s[2], 1, s[0], s[1]}
                    : std::vector<int64_t>{s[3], s[2], s[0], s[1]};
 }
@@ -118,20 +119,28 @@ class Restorer {
  private:
   // Makes up for torchvision's pixel values, if the first convolution was restored.
   void AdaptFirstLayer(absl::Span<float> flat, RestoreReport* report) const {
-    absl::Span<float> weights, moving_mean;
+    absl::Span<float> weights, moving_mean, biases;
     for (int64_t i = 0; i < layout_.num_variables(); ++i) {
       const RestoreRow& row = report->rows[i];
       if (!row.restored) continue;
       const absl::Span<float> values = flat.subspan(layout_.offset(i), layout_.num_elements(i));
       if (IsTorchvisionStem(row.source_name)) weights = values;
       if (IsTorchvisionStemMean(row.source_name)) moving_mean = values;
+      if (IsTorchvisionStemBias(row.source_name)) biases = values;
     }
-    if (weights.empty() || moving_mean.empty()) return;
-    AdaptToOurPixels(weights, moving_mean);
-    report->notes.push_back(
+    if (weights.empty() || moving_mean.empty() == biases.empty()) return;
+    const size_t outputs = std::max(moving_mean.size(), biases.size());
+    const std::vector<double> missing = AdaptToOurPixels(weights, outputs);
+    for (size_t o = 0; o < outputs; ++o) {
+      if (!biases.empty()) biases[o] = static_cast<float>(biases[o] + missing[o]);
+      if (!moving_mean.empty()) moving_mean[o] = static_cast<float>(moving_mean[o] - missing[o]);
+    }
+    report->notes.push_back(absl::StrCat(
         "torchvision's weights expect pixels that are normalised by the mean and deviation of "
-        "ImageNet; the first convolution and the moving mean after it were changed so that they do "
-        "the same for the pixels of this network, which are in [-1, 1]");
+        "ImageNet; the first convolution and ",
+        biases.empty() ? "the moving mean after it" : "its biases",
+        " were changed so that they do the same for the pixels of this network, which are in "
+        "[-1, 1]"));
   }
 
   // Returns the name of the tensor for the variable, or nullopt if the rules select none.
@@ -167,9 +176,10 @@ class Restorer {
     const bool transposed = torchvision_ && variable.shape.size() == 4;
     const bool depthwise = absl::EndsWith(variable.name, "/depthwise_weights");
     const bool dense = tensor->shape.size() == 2;
-    const std::vector<int64_t> expected = transposed        ? TorchShape(variable, depthwise, dense)
-                                          : keras_ && dense ? KerasDenseShape(variable)
-                                                            : variable.shape;
+    const std::vector<int64_t> expected =
+        transposed ? TorchShape(variable, depthwise, dense && IsTorchvisionDense(tensor->name))
+        : keras_ && dense ? KerasDenseShape(variable)
+                          : variable.shape;
     if (tensor->shape != expected) {
       row->reason = absl::StrCat("its shape there is ", ShapeText(tensor->shape), ", expected ",
                                  ShapeText(expected));

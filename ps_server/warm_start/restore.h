@@ -47,8 +47,8 @@ struct RestoreReport {
 // A classifier selects all variables, by their names or, if the source does not have the name, by
 // the name after "FeatureExtractor/".
 //
-// A state dict of torchvision's MobileNetV2, MobileNetV3 or ResNet (names such as
-// features.0.0.weight) is recognised; its names are translated, its tensors transposed, and its
+// A state dict of torchvision's MobileNetV2, MobileNetV3, ResNet or VGG without batch norm (names
+// such as features.0.0.weight) is recognised; its names are translated, its tensors transposed, and its
 // first layer adapted to our pixel values (torchvision_pixels.h). Only variables that it has are
 // selected.
 //

@@ -144,6 +144,41 @@ std::optional<std::string> ResnetName(absl::string_view variable) {
               absl::StrCat(module, "bn", convolution));
 }
 
+// Returns the place of a convolution in torchvision's list of modules. Each convolution is followed
+// by its ReLU, and the last one of a block also by a pool. `block` and `unit` are counted from 1.
+int VggPlace(int block, int unit, const TensorSource& source) {
+  int place = 0;
+  for (int before = 1; before < block; ++before) {
+    while (source.Find(absl::StrCat("features.", place, ".weight")) != nullptr) place += 2;
+    ++place;
+  }
+  return place + 2 * (unit - 1);
+}
+
+// `variable` is without "vgg_16/".
+std::optional<std::string> VggName(absl::string_view variable, const TensorSource& source) {
+  if (absl::ConsumePrefix(&variable, "fc6/")) return Leaf(variable, "classifier.0", "");
+  if (absl::ConsumePrefix(&variable, "fc7/")) return Leaf(variable, "classifier.3", "");
+  if (absl::ConsumePrefix(&variable, "fc8/")) return Leaf(variable, "classifier.6", "");
+  const std::vector<absl::string_view> parts = absl::StrSplit(variable, '/');
+  int block = 0, unit = 0;
+  if (parts.size() != 3 || !ParseNumber(parts[0], "conv", &block) ||
+      !ParseNumber(parts[1], absl::StrCat(parts[0], "_"), &unit)) {
+    return std::nullopt;
+  }
+  return Leaf(parts[2], absl::StrCat("features.", VggPlace(block, unit, source)), "");
+}
+
+// The second convolution is in the first block or in the second one. AlexNet and SqueezeNet have
+// another layer there, and VGG with batch norm has weights at place 1.
+bool IsVgg(const TensorSource& source) {
+  const SourceTensor* const first = source.Find("features.0.weight");
+  return first != nullptr && first->shape.size() == 4 && first->shape[2] == 3 &&
+         source.Find("features.1.weight") == nullptr &&
+         (source.Find("features.2.weight") != nullptr ||
+          source.Find("features.3.weight") != nullptr);
+}
+
 }  // namespace
 
 bool IsTorchvision(const TensorSource& source) {
@@ -151,7 +186,8 @@ bool IsTorchvision(const TensorSource& source) {
   return (mobilenet && source.Find("features.18.1.running_var") != nullptr) ||
          (mobilenet && source.Find("features.1.block.0.0.weight") != nullptr) ||
          (source.Find("layer1.0.conv1.weight") != nullptr &&
-          source.Find("bn1.running_var") != nullptr);
+          source.Find("bn1.running_var") != nullptr) ||
+         IsVgg(source);
 }
 
 std::optional<std::string> TorchvisionName(absl::string_view variable, const TensorSource& source) {
@@ -163,16 +199,27 @@ std::optional<std::string> TorchvisionName(absl::string_view variable, const Ten
   if (absl::ConsumePrefix(&variable, "MobilenetV3/")) {
     return third ? MobilenetV3Name(variable, source) : std::nullopt;
   }
+  const absl::string_view in_scope = variable.substr(variable.find('/') + 1);
+  if (absl::StartsWith(variable, "vgg_")) {
+    return IsVgg(source) ? VggName(in_scope, source) : std::nullopt;
+  }
   if (!resnet || !absl::StartsWith(variable, "resnet_v1_")) return std::nullopt;
-  return ResnetName(variable.substr(variable.find('/') + 1));
+  return ResnetName(in_scope);
 }
 
 bool IsTorchvisionStem(absl::string_view tensor) {
-  return tensor == "features.0.0.weight" || tensor == "conv1.weight";
+  return tensor == "features.0.0.weight" || tensor == "conv1.weight" ||
+         tensor == "features.0.weight";
 }
 
 bool IsTorchvisionStemMean(absl::string_view tensor) {
   return tensor == "features.0.1.running_mean" || tensor == "bn1.running_mean";
+}
+
+bool IsTorchvisionStemBias(absl::string_view tensor) { return tensor == "features.0.bias"; }
+
+bool IsTorchvisionDense(absl::string_view tensor) {
+  return absl::StartsWith(tensor, "classifier.") || absl::StartsWith(tensor, "fc.");
 }
 
 float TorchvisionEpsilon(const TensorSource& source) {

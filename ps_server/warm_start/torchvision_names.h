@@ -1,5 +1,5 @@
-// Translates variable names to those of torchvision's MobileNetV2, MobileNetV3 and ResNet. Pure
-// functions.
+// Translates variable names to those of torchvision's MobileNetV2, MobileNetV3, ResNet and VGG
+// (without batch norm). Pure functions.
 #ifndef PUSHPULL_PS_SERVER_WARM_START_TORCHVISION_NAMES_H_
 #define PUSHPULL_PS_SERVER_WARM_START_TORCHVISION_NAMES_H_
 
@@ -18,14 +18,19 @@ bool IsTorchvision(const TensorSource& source);
 
 // Returns torchvision's name for a variable, given without the scope FeatureExtractor:
 // "features.0.0.weight" for "MobilenetV2/Conv/weights". The class scores become the last module of
-// torchvision's classifier. Which modules a block of MobileNetV3 has is read from the source.
-// Returns nullopt for a variable that torchvision's network does not have.
+// torchvision's classifier. Which modules a block of MobileNetV3 or VGG has is read from the
+// source. Returns nullopt for a variable that torchvision's network does not have.
 std::optional<std::string> TorchvisionName(absl::string_view variable, const TensorSource& source);
 
-// Return whether the tensor is the weight of the first convolution, and the running mean of the
-// batch norm after it.
+// Return whether the tensor is the weight of the first convolution, the running mean of the batch
+// norm after it, and the bias of that convolution.
 bool IsTorchvisionStem(absl::string_view tensor);
 bool IsTorchvisionStemMean(absl::string_view tensor);
+bool IsTorchvisionStemBias(absl::string_view tensor);
+
+// Returns whether the tensor is of a dense layer, whose weights are [outputs, inputs]. A layer that
+// reads a map reads it channel by channel.
+bool IsTorchvisionDense(absl::string_view tensor);
 
 // Returns the epsilon of the batch norms in torchvision's network: 0.001 in MobileNetV3, 0.00001 in
 // the others.

@@ -200,11 +200,13 @@ FakeSource ReadStateDict(const std::string& network) {
   return FakeSource(shapes);
 }
 
-config::TrainEvalPipelineConfig ClassifierOfTen(const std::string& type) {
+config::TrainEvalPipelineConfig ClassifierOfTen(const std::string& type, int side = 224) {
   config::TrainEvalPipelineConfig config;
   config::Classifier* const classifier = config.mutable_model()->mutable_classifier();
   classifier->set_num_classes(10);
-  classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
+  auto* const size = classifier->mutable_image_resizer()->mutable_fixed_shape_resizer();
+  size->set_height(side);
+  size->set_width(side);
   classifier->mutable_feature_extractor()->set_type(type);
   return config;
 }
@@ -233,7 +235,10 @@ TEST(RestoreTest, RestoresAllVariablesFromAllTensorsOfTorchvision) {
       {"mobilenet_v3_large", "mobilenet_v3_large"},
       {"mobilenet_v3_small", "mobilenet_v3_small"},
       {"resnet_v1_50", "resnet50"},
-      {"resnet_v1_101", "resnet101"}};
+      {"resnet_v1_101", "resnet101"},
+      {"vgg_a", "vgg11"},
+      {"vgg_16", "vgg16"},
+      {"vgg_19", "vgg19"}};
   for (const auto& [type, file] : networks) {
     SCOPED_TRACE(type);
     const FakeSource source = ReadStateDict(file);
@@ -269,6 +274,30 @@ TEST(RestoreTest, TorchvisionNamesOfSomeVariables) {
       "layer3.5.bn2.bias");
   EXPECT_EQ(TorchvisionName("resnet_v1_50/block2/unit_1/bottleneck_v1/shortcut/weights", resnet),
             "layer2.0.downsample.0.weight");
+  const FakeSource vgg = ReadStateDict("vgg16");
+  EXPECT_EQ(TorchvisionName("vgg_16/conv1/conv1_2/weights", vgg), "features.2.weight");
+  EXPECT_EQ(TorchvisionName("vgg_16/conv3/conv3_3/biases", vgg), "features.14.bias");
+  EXPECT_EQ(TorchvisionName("vgg_16/conv5/conv5_1/weights", vgg), "features.24.weight");
+  EXPECT_EQ(TorchvisionName("vgg_16/fc7/biases", vgg), "classifier.3.bias");
+  EXPECT_EQ(TorchvisionName("vgg_16/conv3/conv3_3/BatchNorm/gamma", vgg), std::nullopt);
+  EXPECT_EQ(TorchvisionName("resnet_v1_50/conv1/weights", vgg), std::nullopt);
+}
+
+// Each of these has a weight of the name features.0.weight.
+TEST(RestoreTest, OtherNetworksOfTorchvisionAreNotTakenForVgg) {
+  const std::vector<int64_t> kernel = {64, 3, 3, 3};
+  EXPECT_TRUE(IsTorchvision(
+      FakeSource({{"features.0.weight", kernel}, {"features.3.weight", {128, 64, 3, 3}}})));
+  EXPECT_FALSE(IsTorchvision(
+      FakeSource({{"features.0.weight", {64, 3, 11, 11}}, {"features.3.weight", {192, 64, 5, 5}}})))
+      << "AlexNet";
+  EXPECT_FALSE(IsTorchvision(
+      FakeSource({{"features.0.weight", kernel}, {"features.3.squeeze.weight", {16, 64, 1, 1}}})))
+      << "SqueezeNet";
+  EXPECT_FALSE(IsTorchvision(FakeSource({{"features.0.weight", kernel},
+                                         {"features.1.weight", {64}},
+                                         {"features.3.weight", {64, 64, 3, 3}}})))
+      << "VGG with batch norm";
 }
 
 TEST(RestoreTest, TransposesTorchvisionWeights) {
@@ -310,6 +339,41 @@ TEST(RestoreTest, AdaptsTheFirstLayerOfTorchvisionToOurPixels) {
               AllOf(HasSubstr("note: torchvision's weights expect pixels"),
                     HasSubstr("note: torchvision's batch norms have the epsilon 1e-05, these have "
                               "0.001")));
+}
+
+TEST(RestoreTest, VggReadsItsMapPixelByPixelAndHasBiasesForTheAdaptedPixels) {
+  // Images of 64 pixels: the last map has 2 x 2 pixels of 512 channels.
+  const FakeSource source({{"features.0.weight", {64, 3, 3, 3}},
+                           {"features.0.bias", {64}},
+                           {"features.3.weight", {128, 64, 3, 3}},
+                           {"classifier.0.weight", {4096, 512 * 2 * 2}}});
+  const Restored restored(ClassifierOfTen("vgg_a", 64), source);
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.report.num_restored(), 4);
+  const auto at = [&restored](const std::string& variable, int64_t i) {
+    return restored.flat[restored.layout.offset(*restored.layout.Find(variable)) + i];
+  };
+  // Element (1, 0, 300, 5) of [y][x][in][out] is stored as [out][in][y][x] there.
+  EXPECT_EQ(at("vgg_a/fc6/weights", ((1 * 2 + 0) * 512 + 300) * 4096 + 5),
+            source.Value("classifier.0.weight", ((5 * 512 + 300) * 2 + 1) * 2 + 0));
+  const double mean[] = {0.485, 0.456, 0.406}, deviation[] = {0.229, 0.224, 0.225};
+  double bias = source.Value("features.0.bias", 5);
+  for (int i = 0; i < 3 * 9; ++i) {
+    bias += source.Value("features.0.weight", 5 * 27 + i) * (0.5 - mean[i / 9]) / deviation[i / 9];
+  }
+  EXPECT_FLOAT_EQ(at("vgg_a/conv1/conv1_1/biases", 5), bias);
+  EXPECT_FLOAT_EQ(at("vgg_a/conv1/conv1_1/weights", ((1 * 3 + 2) * 3 + 1) * 64 + 5),
+                  source.Value("features.0.weight", ((5 * 3 + 1) * 3 + 1) * 3 + 2) * 0.5 / 0.224);
+  EXPECT_THAT(restored.report.ToString(), HasSubstr("the first convolution and its biases were"));
+}
+
+// torchvision's first dense layer reads a map of 7 x 7 pixels.
+TEST(RestoreTest, VggOfOtherImagesDoesNotTakeTheFirstDenseLayer) {
+  const Restored restored(ClassifierOfTen("vgg_a", 64), ReadStateDict("vgg11"));
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.rows.at("vgg_a/fc6/weights").reason,
+            "its shape there is [4096, 25088], expected [4096, 2048]");
+  EXPECT_TRUE(restored.rows.at("vgg_a/fc7/weights").restored);
 }
 
 TEST(RestoreTest, OtherStridesThanThoseOfTheWeightsAreNoted) {

@@ -30,7 +30,8 @@ TEST(TorchvisionPixelsTest, TheFirstLayerGivesWhatItGaveForTorchvisionsPixels) {
   for (float& value : weights) value = normal(random);
   for (float& value : mean) value = normal(random);
   std::vector<float> adapted_weights = weights, adapted_mean = mean;
-  AdaptToOurPixels(absl::MakeSpan(adapted_weights), absl::MakeSpan(adapted_mean));
+  const std::vector<double> missing = AdaptToOurPixels(absl::MakeSpan(adapted_weights), kOutputs);
+  for (int o = 0; o < kOutputs; ++o) adapted_mean[o] -= static_cast<float>(missing[o]);
 
   const double imagenet_mean[] = {0.485, 0.456, 0.406};
   const double imagenet_deviation[] = {0.229, 0.224, 0.225};
