@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,9 +16,9 @@
 #include "common/model/model_layout.h"
 #include "common/model/network_spec.h"
 #include "ps_server/warm_start/keras_names.h"
+#include "ps_server/warm_start/pixel_values.h"
 #include "ps_server/warm_start/stride_note.h"
 #include "ps_server/warm_start/torchvision_names.h"
-#include "ps_server/warm_start/torchvision_pixels.h"
 
 namespace pushpull {
 namespace {
@@ -84,6 +85,37 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+// The variables of the convolution that reads the image, and of the batch norm after it.
+struct FirstLayer {
+  int weights = op::kNoVariable;
+  int biases = op::kNoVariable;
+  int moving_mean = op::kNoVariable;
+};
+
+FirstLayer FirstLayerOf(const NetworkSpec& network) {
+  FirstLayer layer;
+  int first = Node::kImage;
+  for (size_t i = 0; i < network.nodes.size(); ++i) {
+    const Node& node = network.nodes[i];
+    if (node.inputs.size() != 1 || node.inputs[0] != first) continue;
+    if (const auto* convolution = std::get_if<op::Convolution>(&node.op)) {
+      if (first != Node::kImage) continue;
+      first = static_cast<int>(i);
+      layer.weights = convolution->weights;
+      layer.biases = convolution->biases;
+    } else if (const auto* norm = std::get_if<op::BatchNorm>(&node.op)) {
+      layer.moving_mean = norm->moving_mean;
+    }
+  }
+  return layer;
+}
+
+// Whether TensorFlow trains this network on kChannelMeanPixels. It trains the other ones on ours.
+bool HasChannelMeanPixels(absl::string_view variable) {
+  absl::ConsumePrefix(&variable, kExtractor);
+  return absl::StartsWith(variable, "vgg_") || absl::StartsWith(variable, "resnet_v1_");
+}
+
 constexpr char kAbsent[] = "not in the checkpoint";
 
 class Restorer {
@@ -91,6 +123,7 @@ class Restorer {
   Restorer(const VariableLayout& layout, const config::TrainEvalPipelineConfig& config,
            CheckpointType type, const TensorSource& source)
       : layout_(layout),
+        network_(BuildNetworkSpec(config.model())),
         detector_(config.model().has_ssd()),
         all_variables_(type == CheckpointType::kFull ||
                        config.train_config().load_all_detection_checkpoint_vars()),
@@ -112,33 +145,38 @@ class Restorer {
       }
       report.rows.push_back(std::move(row));
     }
-    if (torchvision_) AdaptFirstLayer(flat, &report);
+    AdaptFirstLayer(flat, &report);
     return report;
   }
 
  private:
-  // Makes up for torchvision's pixel values, if the first convolution was restored.
+  // Makes up for other pixel values, if the first convolution was restored.
   void AdaptFirstLayer(absl::Span<float> flat, RestoreReport* report) const {
-    absl::Span<float> weights, moving_mean, biases;
-    for (int64_t i = 0; i < layout_.num_variables(); ++i) {
-      const RestoreRow& row = report->rows[i];
-      if (!row.restored) continue;
-      const absl::Span<float> values = flat.subspan(layout_.offset(i), layout_.num_elements(i));
-      if (IsTorchvisionStem(row.source_name)) weights = values;
-      if (IsTorchvisionStemMean(row.source_name)) moving_mean = values;
-      if (IsTorchvisionStemBias(row.source_name)) biases = values;
-    }
-    if (weights.empty() || moving_mean.empty() == biases.empty()) return;
-    const size_t outputs = std::max(moving_mean.size(), biases.size());
-    const std::vector<double> missing = AdaptToOurPixels(weights, outputs);
+    const FirstLayer layer = FirstLayerOf(network_);
+    const auto restored = [&](int variable) {
+      return variable != op::kNoVariable && report->rows[variable].restored
+                 ? flat.subspan(layout_.offset(variable), layout_.num_elements(variable))
+                 : absl::Span<float>();
+    };
+    const absl::Span<float> weights = restored(layer.weights);
+    const absl::Span<float> biases = restored(layer.biases);
+    const absl::Span<float> moving_mean = restored(layer.moving_mean);
+    if (weights.empty() || biases.empty() == moving_mean.empty()) return;
+    const std::string& variable = layout_.variables()[layer.weights].name;
+    if (!torchvision_ && !(source_.is_tensorflow() && HasChannelMeanPixels(variable))) return;
+    const size_t outputs = std::max(biases.size(), moving_mean.size());
+    const std::vector<double> missing =
+        AdaptToOurPixels(torchvision_ ? kTorchvisionPixels : kChannelMeanPixels, weights, outputs);
     for (size_t o = 0; o < outputs; ++o) {
       if (!biases.empty()) biases[o] = static_cast<float>(biases[o] + missing[o]);
       if (!moving_mean.empty()) moving_mean[o] = static_cast<float>(moving_mean[o] - missing[o]);
     }
     report->notes.push_back(absl::StrCat(
-        "torchvision's weights expect pixels that are normalised by the mean and deviation of "
-        "ImageNet; the first convolution and ",
-        biases.empty() ? "the moving mean after it" : "its biases",
+        torchvision_ ? "torchvision's weights expect pixels that are normalised by the mean and "
+                       "deviation of ImageNet; "
+                     : "TensorFlow's weights of this network expect pixels from 0 to 255 from "
+                       "which the mean of each channel is subtracted; ",
+        "the first convolution and ", biases.empty() ? "the moving mean after it" : "its biases",
         " were changed so that they do the same for the pixels of this network, which are in "
         "[-1, 1]"));
   }
@@ -207,6 +245,7 @@ class Restorer {
   }
 
   const VariableLayout& layout_;
+  const NetworkSpec network_;
   const bool detector_;
   const bool all_variables_;
   const CheckpointType type_;

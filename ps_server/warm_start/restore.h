@@ -48,9 +48,11 @@ struct RestoreReport {
 // the name after "FeatureExtractor/".
 //
 // A state dict of torchvision's MobileNetV2, MobileNetV3, ResNet or VGG without batch norm (names
-// such as features.0.0.weight) is recognised; its names are translated, its tensors transposed, and its
-// first layer adapted to our pixel values (torchvision_pixels.h). Only variables that it has are
-// selected.
+// such as features.0.0.weight) is recognised; its names are translated and its tensors transposed.
+// Only variables that it has are selected.
+//
+// The first layer of torchvision's networks, and of VGG and ResNet v1 from TensorFlow, is adapted
+// to our pixel values (pixel_values.h).
 //
 // A variable whose tensor is missing, unusable or of another shape keeps its initial value and is
 // reported. `flat`, layout.total_elements() long, holds the initial values and receives the

@@ -56,6 +56,7 @@ class TensorBundle final : public TensorSource {
 
   std::string describe() const override { return absl::StrCat("TensorFlow checkpoint ", prefix_); }
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  bool is_tensorflow() const override { return true; }
 
   absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const override {
     const tensorflow::BundleEntryProto& entry = entries_.at(tensor.name);

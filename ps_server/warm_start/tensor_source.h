@@ -41,6 +41,8 @@ class TensorSource {
   virtual absl::Status Read(const SourceTensor& tensor, absl::Span<float> values) const = 0;
   // Returns the network whose variables the tensors are; nullopt if the source does not tell it.
   virtual std::optional<NetworkSpec> network() const { return std::nullopt; }
+  // Returns whether TensorFlow has written the source.
+  virtual bool is_tensorflow() const { return false; }
 
   // Returns the tensor of that name, or null. Valid as long as the source.
   const SourceTensor* Find(absl::string_view name) const;

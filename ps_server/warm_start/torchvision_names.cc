@@ -207,17 +207,6 @@ std::optional<std::string> TorchvisionName(absl::string_view variable, const Ten
   return ResnetName(in_scope);
 }
 
-bool IsTorchvisionStem(absl::string_view tensor) {
-  return tensor == "features.0.0.weight" || tensor == "conv1.weight" ||
-         tensor == "features.0.weight";
-}
-
-bool IsTorchvisionStemMean(absl::string_view tensor) {
-  return tensor == "features.0.1.running_mean" || tensor == "bn1.running_mean";
-}
-
-bool IsTorchvisionStemBias(absl::string_view tensor) { return tensor == "features.0.bias"; }
-
 bool IsTorchvisionDense(absl::string_view tensor) {
   return absl::StartsWith(tensor, "classifier.") || absl::StartsWith(tensor, "fc.");
 }

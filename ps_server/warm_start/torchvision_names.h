@@ -22,12 +22,6 @@ bool IsTorchvision(const TensorSource& source);
 // source. Returns nullopt for a variable that torchvision's network does not have.
 std::optional<std::string> TorchvisionName(absl::string_view variable, const TensorSource& source);
 
-// Return whether the tensor is the weight of the first convolution, the running mean of the batch
-// norm after it, and the bias of that convolution.
-bool IsTorchvisionStem(absl::string_view tensor);
-bool IsTorchvisionStemMean(absl::string_view tensor);
-bool IsTorchvisionStemBias(absl::string_view tensor);
-
 // Returns whether the tensor is of a dense layer, whose weights are [outputs, inputs]. A layer that
 // reads a map reads it channel by channel.
 bool IsTorchvisionDense(absl::string_view tensor);

@@ -9,7 +9,7 @@ import sys
 
 import torchvision
 
-NETWORKS = ["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet50", "resnet101", "vgg11", "vgg16", "vgg19"]
+NETWORKS = ["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "resnet50", "resnet101", "vgg11", "vgg16"]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else \

@@ -42,8 +42,10 @@ class FakeSource final : public TensorSource {
     return absl::OkStatus();
   }
   std::optional<NetworkSpec> network() const override { return network_; }
+  bool is_tensorflow() const override { return is_tensorflow_; }
   void set_last_value(float value) { last_value_ = value; }
   void set_network(NetworkSpec network) { network_ = std::move(network); }
+  void set_is_tensorflow() { is_tensorflow_ = true; }
   float Value(const std::string& name, size_t i) const {
     return static_cast<float>(Find(name) - tensors_.data() + 1) + Offset(i);
   }
@@ -54,6 +56,7 @@ class FakeSource final : public TensorSource {
   std::vector<SourceTensor> tensors_;
   std::optional<float> last_value_;  // of each tensor
   std::optional<NetworkSpec> network_;
+  bool is_tensorflow_ = false;
 };
 
 struct Restored {
@@ -236,9 +239,7 @@ TEST(RestoreTest, RestoresAllVariablesFromAllTensorsOfTorchvision) {
       {"mobilenet_v3_small", "mobilenet_v3_small"},
       {"resnet_v1_50", "resnet50"},
       {"resnet_v1_101", "resnet101"},
-      {"vgg_a", "vgg11"},
-      {"vgg_16", "vgg16"},
-      {"vgg_19", "vgg19"}};
+      {"vgg_16", "vgg16"}};
   for (const auto& [type, file] : networks) {
     SCOPED_TRACE(type);
     const FakeSource source = ReadStateDict(file);
@@ -281,6 +282,9 @@ TEST(RestoreTest, TorchvisionNamesOfSomeVariables) {
   EXPECT_EQ(TorchvisionName("vgg_16/fc7/biases", vgg), "classifier.3.bias");
   EXPECT_EQ(TorchvisionName("vgg_16/conv3/conv3_3/BatchNorm/gamma", vgg), std::nullopt);
   EXPECT_EQ(TorchvisionName("resnet_v1_50/conv1/weights", vgg), std::nullopt);
+  const FakeSource vgg11 = ReadStateDict("vgg11");
+  EXPECT_EQ(TorchvisionName("vgg_a/conv2/conv2_1/weights", vgg11), "features.3.weight");
+  EXPECT_EQ(TorchvisionName("vgg_a/conv5/conv5_2/biases", vgg11), "features.18.bias");
 }
 
 // Each of these has a weight of the name features.0.weight.
@@ -367,13 +371,51 @@ TEST(RestoreTest, VggReadsItsMapPixelByPixelAndHasBiasesForTheAdaptedPixels) {
   EXPECT_THAT(restored.report.ToString(), HasSubstr("the first convolution and its biases were"));
 }
 
+// The weights of slim and of the Object Detection API; those of their MobileNets expect our pixels.
+TEST(RestoreTest, AdaptsTheFirstLayerOfTensorFlowsVggAndResnetToOurPixels) {
+  const auto shapes = [](const std::string& type) {
+    std::map<std::string, std::vector<int64_t>> tensors;
+    const VariableLayout layout = BuildVariableLayout(ClassifierOfTen(type, 64));
+    for (const VariableSpec& variable : layout.variables()) tensors[variable.name] = variable.shape;
+    return tensors;
+  };
+  const std::pair<std::string, std::string> stems[] = {
+      {"vgg_a", "vgg_a/conv1/conv1_1/weights"},
+      {"resnet_v1_50", "resnet_v1_50/conv1/weights"},
+      {"mobilenet_v2", "MobilenetV2/Conv/weights"}};
+  for (const auto& [type, stem] : stems) {
+    SCOPED_TRACE(type);
+    FakeSource source(shapes(type));
+    const Restored own(ClassifierOfTen(type, 64), source);
+    EXPECT_EQ(own.First(stem), source.Value(stem, 0)) << "not TensorFlow's";
+    source.set_is_tensorflow();
+    const Restored restored(ClassifierOfTen(type, 64), source);
+    const bool adapted = type != "mobilenet_v2";
+    EXPECT_FLOAT_EQ(restored.First(stem), source.Value(stem, 0) * (adapted ? 127.5f : 1.0f));
+    EXPECT_EQ(restored.report.notes.size(), adapted ? 1 : 0) << restored.report.ToString();
+  }
+  FakeSource source(shapes("vgg_a"));
+  source.set_is_tensorflow();
+  double bias = source.Value("vgg_a/conv1/conv1_1/biases", 0);
+  const double mean[] = {123.68, 116.779, 103.939};
+  for (int tap = 0; tap < 3 * 9; ++tap) {
+    bias += source.Value("vgg_a/conv1/conv1_1/weights", tap * 64) * (127.5 - mean[tap % 3]);
+  }
+  EXPECT_FLOAT_EQ(
+      Restored(ClassifierOfTen("vgg_a", 64), source).First("vgg_a/conv1/conv1_1/biases"), bias);
+}
+
 // torchvision's first dense layer reads a map of 7 x 7 pixels.
 TEST(RestoreTest, VggOfOtherImagesDoesNotTakeTheFirstDenseLayer) {
-  const Restored restored(ClassifierOfTen("vgg_a", 64), ReadStateDict("vgg11"));
+  const FakeSource vgg11({{"features.0.weight", {64, 3, 3, 3}},
+                          {"features.3.weight", {128, 64, 3, 3}},
+                          {"classifier.0.weight", {4096, 25088}},
+                          {"classifier.6.weight", {10, 4096}}});
+  const Restored restored(ClassifierOfTen("vgg_a", 64), vgg11);
   ASSERT_TRUE(restored.status.ok()) << restored.status;
   EXPECT_EQ(restored.rows.at("vgg_a/fc6/weights").reason,
             "its shape there is [4096, 25088], expected [4096, 2048]");
-  EXPECT_TRUE(restored.rows.at("vgg_a/fc7/weights").restored);
+  EXPECT_TRUE(restored.rows.at("vgg_a/fc8/weights").restored);
 }
 
 TEST(RestoreTest, OtherStridesThanThoseOfTheWeightsAreNoted) {

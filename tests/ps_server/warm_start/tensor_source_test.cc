@@ -54,6 +54,7 @@ TEST_F(TensorBundleTest, ReadsTensorflowsCheckpoint) {
   const auto source = OpenTensorSource(disk, kPrefix);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_THAT((*source)->describe(), HasSubstr("TensorFlow checkpoint"));
+  EXPECT_TRUE((*source)->is_tensorflow());
   const std::vector<SourceTensor>& tensors = (*source)->tensors();
   ASSERT_EQ(tensors.size(), 2u + 13 * 7 + 1);
   for (size_t number = 0; number + 1 < tensors.size(); ++number) {
