@@ -1,7 +1,9 @@
 #include "common/config/effect_warnings.h"
 
 #include <optional>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -78,6 +80,12 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
                 when);
 }
 
+// TensorFlow has ReLU6 in some layers whatever the config says. It does not have SWISH.
+bool AsksForNoRelu6(const config::Hyperparams& hyperparams) {
+  return hyperparams.has_activation() && hyperparams.activation() != config::Hyperparams::RELU_6 &&
+         hyperparams.activation() != config::Hyperparams::SWISH;
+}
+
 void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
   const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
   const std::optional<SsdType> type = FindSsdType(extractor.type());
@@ -90,6 +98,69 @@ void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
                    follows_config ? " and override_base_feature_extractor_hyperparams" : "",
                    ", as in TensorFlow 1",
                    follows_config ? ": use batch_norm { train: false } in conv_hyperparams" : ""));
+}
+
+// WithSlimsDefinition in common/model/families/mobilenet_v2.cc.
+void WarnAboutMobilenetV2(const config::SsdFeatureExtractor& extractor, EffectWarnings* warnings) {
+  const std::optional<SsdType> type = FindSsdType(extractor.type());
+  const bool slims = absl::StartsWith(extractor.type(), "ssd_mobilenet_v2") &&
+                     !IsKerasType(extractor.type()) && type.has_value() &&
+                     type->base == BaseHyperparams::kAny &&
+                     extractor.override_base_feature_extractor_hyperparams();
+  warnings->Add(slims && AsksForNoRelu6(extractor.conv_hyperparams()),
+                "model.ssd.feature_extractor.conv_hyperparams.activation",
+                absl::StrCat("on the backbone of ", extractor.type(),
+                             " unless it is SWISH: it has RELU_6, as in TensorFlow 1"));
+}
+
+void WarnAboutTheClassifier(const config::Classifier& classifier, EffectWarnings* warnings) {
+  const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
+  const std::optional<ClassifierType> type = FindClassifierType(extractor.type());
+  warnings->Add(classifier.freeze_batchnorm() && type.has_value() &&
+                    type->batch_norm == BatchNormUse::kOptional &&
+                    !extractor.conv_hyperparams().has_batch_norm(),
+                "model.classifier.freeze_batchnorm",
+                "without conv_hyperparams.batch_norm: the network has no batch norms");
+}
+
+// The fields that TensorFlow's sample configs set to no effect have their defaults there.
+template <typename Predictor>
+void WarnAboutThePredictor(const Predictor& predictor, const std::string& field, bool has_depth,
+                           EffectWarnings* warnings) {
+  const Predictor& unset = Predictor::default_instance();
+  warnings->Add(!predictor.use_dropout() &&
+                    predictor.dropout_keep_probability() != unset.dropout_keep_probability(),
+                field + ".dropout_keep_probability", "without use_dropout: true");
+  warnings->Add(predictor.num_layers_before_predictor() > 0 && !has_depth,
+                field + ".num_layers_before_predictor", "while min_depth and max_depth are 0");
+}
+
+void WarnAboutThePredictor(const config::BoxPredictor& box_predictor, EffectWarnings* warnings) {
+  const std::string field = "model.ssd.box_predictor.";
+  if (box_predictor.has_convolutional_box_predictor()) {
+    const config::ConvolutionalBoxPredictor& predictor =
+        box_predictor.convolutional_box_predictor();
+    const std::string name = field + "convolutional_box_predictor";
+    const bool has_depth = predictor.min_depth() > 0 || predictor.max_depth() > 0;
+    WarnAboutThePredictor(predictor, name, has_depth, warnings);
+    warnings->Add(has_depth && predictor.num_layers_before_predictor() == 0,
+                  absl::StrCat(name, predictor.max_depth() > 0 ? ".max_depth" : ".min_depth"),
+                  "while num_layers_before_predictor is 0");
+  } else if (box_predictor.has_weight_shared_convolutional_box_predictor()) {
+    const config::WeightSharedConvolutionalBoxPredictor& predictor =
+        box_predictor.weight_shared_convolutional_box_predictor();
+    const std::string name = field + "weight_shared_convolutional_box_predictor";
+    WarnAboutThePredictor(predictor, name, /*has_depth=*/true, warnings);
+    if (predictor.num_layers_before_predictor() > 0) {
+      warnings->Add(AsksForNoRelu6(predictor.conv_hyperparams()),
+                    name + ".conv_hyperparams.activation",
+                    "unless it is SWISH: these layers have RELU_6, as in TensorFlow");
+      return;
+    }
+    const char when[] = "while num_layers_before_predictor is 0";
+    warnings->Add(predictor.depth() > 0, name + ".depth", when);
+    warnings->Add(predictor.share_prediction_tower(), name + ".share_prediction_tower", when);
+  }
 }
 
 // TensorFlow has two meanings of this field.
@@ -109,8 +180,15 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   WarnAboutTheMode(config.train_config(), sync, &effects);
   WarnAboutTheWarmStart(config, &effects);
   WarnAboutClipping(config.train_config(), warnings);
-  if (config.model().has_classifier()) WarnAboutBoxes(config.eval_config(), &effects);
-  if (config.model().has_ssd()) WarnAboutFreezing(config.model().ssd(), &effects);
+  if (config.model().has_classifier()) {
+    WarnAboutBoxes(config.eval_config(), &effects);
+    WarnAboutTheClassifier(config.model().classifier(), &effects);
+  }
+  if (config.model().has_ssd()) {
+    WarnAboutFreezing(config.model().ssd(), &effects);
+    WarnAboutMobilenetV2(config.model().ssd().feature_extractor(), &effects);
+    WarnAboutThePredictor(config.model().ssd().box_predictor(), &effects);
+  }
 }
 
 }  // namespace pushpull

@@ -44,6 +44,72 @@ TEST(EffectWarningsTest, AClassifierHasNoBoxes) {
       << "the default, which the effective config writes out";
 }
 
+TEST(EffectWarningsTest, AClassifierWithoutBatchNormHasNoneToFreeze) {
+  const auto effects = [](const std::string& extractor) {
+    return EffectsOf("model { classifier { freeze_batchnorm: true feature_extractor { " +
+                     extractor + " } } }");
+  };
+  EXPECT_THAT(effects("type: 'vgg_a'"),
+              ElementsAre(HasSubstr("model.classifier.freeze_batchnorm has no effect without "
+                                    "conv_hyperparams.batch_norm")));
+  EXPECT_THAT(effects("type: 'vgg_a' conv_hyperparams { batch_norm {} }"), IsEmpty());
+  EXPECT_THAT(effects("type: 'mobilenet_v2'"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, SomeFieldsOfAPredictorNeedAnother) {
+  const auto effects = [](const std::string& predictor) {
+    return EffectsOf("model { ssd { box_predictor { " + predictor + " } } }");
+  };
+  const auto plain = [&](const std::string& fields) {
+    return effects("convolutional_box_predictor { use_dropout: false " + fields + " }");
+  };
+  EXPECT_THAT(plain("dropout_keep_probability: 0.8 min_depth: 0 max_depth: 0"), IsEmpty())
+      << "as in TensorFlow's sample configs";
+  EXPECT_THAT(plain("dropout_keep_probability: 0.5"),
+              ElementsAre("model.ssd.box_predictor.convolutional_box_predictor."
+                          "dropout_keep_probability has no effect without use_dropout: true"));
+  EXPECT_THAT(effects("convolutional_box_predictor { dropout_keep_probability: 0.5 }"), IsEmpty());
+  EXPECT_THAT(plain("max_depth: 8"),
+              ElementsAre(HasSubstr(".max_depth has no effect while num_layers_before_predictor")));
+  EXPECT_THAT(plain("min_depth: 8"), ElementsAre(HasSubstr(".min_depth has no effect while")));
+  EXPECT_THAT(plain("num_layers_before_predictor: 1"),
+              ElementsAre(HasSubstr(
+                  ".num_layers_before_predictor has no effect while min_depth and max_depth")));
+  EXPECT_THAT(plain("num_layers_before_predictor: 1 max_depth: 8"), IsEmpty());
+  const auto shared = [&](const std::string& fields) {
+    return effects("weight_shared_convolutional_box_predictor { " + fields + " }");
+  };
+  EXPECT_THAT(shared("depth: 8 share_prediction_tower: true"),
+              ElementsAre(HasSubstr(".depth has no effect"),
+                          HasSubstr(".share_prediction_tower has no effect")));
+  EXPECT_THAT(shared("depth: 8 share_prediction_tower: true num_layers_before_predictor: 1"),
+              IsEmpty());
+}
+
+TEST(EffectWarningsTest, SomeLayersHaveRelu6WhateverTheConfigSays) {
+  const auto shared = [](const std::string& hyperparams) {
+    return EffectsOf(
+        "model { ssd { box_predictor { weight_shared_convolutional_box_predictor { "
+        "num_layers_before_predictor: 1 conv_hyperparams { " +
+        hyperparams + " } } } } }");
+  };
+  EXPECT_THAT(shared(""), IsEmpty());
+  EXPECT_THAT(shared("activation: RELU_6"), IsEmpty());
+  EXPECT_THAT(shared("activation: SWISH"), IsEmpty());
+  EXPECT_THAT(shared("activation: NONE"),
+              ElementsAre("model.ssd.box_predictor.weight_shared_convolutional_box_predictor."
+                          "conv_hyperparams.activation has no effect unless it is SWISH: these "
+                          "layers have RELU_6, as in TensorFlow"));
+  const auto backbone = [](const std::string& type) {
+    return EffectsOf("model { ssd { feature_extractor { type: '" + type +
+                     "' override_base_feature_extractor_hyperparams: true conv_hyperparams { "
+                     "activation: RELU } } } }");
+  };
+  EXPECT_THAT(backbone("ssd_mobilenet_v2"), ElementsAre(HasSubstr("RELU_6, as in TensorFlow 1")));
+  EXPECT_THAT(backbone("ssd_mobilenet_v2_keras"), IsEmpty());
+  EXPECT_THAT(backbone("ssd_mobilenet_v1"), IsEmpty());
+}
+
 TEST(EffectWarningsTest, SomeFieldsAreOfOneMode) {
   const std::string of_sync = "train_config { min_contributors: 1 replica_shares: BY_SPEED }";
   EXPECT_THAT(EffectsOf(of_sync), IsEmpty());
