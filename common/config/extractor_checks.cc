@@ -140,6 +140,17 @@ void CheckFieldsOfOtherMaps(const config::Ssd& ssd, const SsdType& type, const s
   }
 }
 
+// Every backbone has batch norms, and so have depthwise extra layers: a depthwise convolution has
+// no biases. Those of a feature pyramid are followed by a convolution with biases.
+BatchNormUse BatchNormOf(const config::SsdFeatureExtractor& extractor, const SsdType& type) {
+  const bool depthwise = type.maps == FeatureMaps::kExtraLayers && extractor.use_depthwise();
+  const bool follows =
+      type.maps == FeatureMaps::kExtraLayers || type.maps == FeatureMaps::kFeaturePyramid;
+  return follows && !depthwise && !extractor.override_base_feature_extractor_hyperparams()
+             ? BatchNormUse::kOptional
+             : BatchNormUse::kRequired;
+}
+
 }  // namespace
 
 int NumFeatureMaps(const config::Ssd& ssd) {
@@ -198,9 +209,13 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
         "\": its backbone has hyperparameters of its own and its maps are max pools; set "
         "override_base_feature_extractor_hyperparams: true to use them in the backbone"));
   }
-  if (!fixed || extractor.has_conv_hyperparams()) {
-    CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams",
-                     BatchNormUse::kRequired, checker);
+  if (fixed && !extractor.has_conv_hyperparams()) return;
+  const BatchNormUse batch_norm =
+      type.has_value() ? BatchNormOf(extractor, *type) : BatchNormUse::kRequired;
+  CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams", batch_norm, checker);
+  if (batch_norm == BatchNormUse::kOptional) {
+    CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(), field + ".conv_hyperparams",
+                                     checker);
   }
 }
 

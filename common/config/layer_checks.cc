@@ -65,6 +65,17 @@ void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string&
   }
 }
 
+void CheckInitializerWithoutBatchNorm(const config::Hyperparams& hyperparams,
+                                      const std::string& field, FieldChecker* checker) {
+  if (hyperparams.has_batch_norm() || hyperparams.initializer().initializer_oneof_case() !=
+                                          config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET) {
+    return;
+  }
+  checker->Add(field + ".initializer", "variance_scaling_initializer {} or another one", "none",
+               "set it: with the default, truncated normal 0.09, the values of a network without "
+               "batch norm grow from layer to layer");
+}
+
 std::array<int, 2> InputSides(const config::ImageResizer& resizer) {
   if (resizer.has_keep_aspect_ratio_resizer()) {
     const int side = resizer.keep_aspect_ratio_resizer().max_dimension();

@@ -34,6 +34,11 @@ void CheckInitializer(const config::WeightInitializer& initializer, const std::s
 void CheckHyperparams(const config::Hyperparams& hyperparams, const std::string& field,
                       BatchNormUse batch_norm, FieldChecker* checker);
 
+// Layers in a row without batch norm need an initializer that fits their sizes: batch norm corrects
+// initial weights that do not, biases do not.
+void CheckInitializerWithoutBatchNorm(const config::Hyperparams& hyperparams,
+                                      const std::string& field, FieldChecker* checker);
+
 // Returns the height and the width of the network's input.
 std::array<int, 2> InputSides(const config::ImageResizer& resizer);
 

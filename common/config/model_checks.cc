@@ -75,9 +75,10 @@ void CheckPredictor(const config::Ssd& ssd, FieldChecker* checker) {
                    0, kMaxPredictorLayers);
   checker->Between(field + ".min_depth", predictor.min_depth(), 0, kMaxDepth);
   checker->AtLeast(field + ".max_depth", predictor.max_depth(), 0);
-  const bool hidden = predictor.use_depthwise() || predictor.num_layers_before_predictor() > 0;
+  // A depthwise convolution has no biases.
   CheckHyperparams(predictor.conv_hyperparams(), field + ".conv_hyperparams",
-                   hidden ? BatchNormUse::kRequired : BatchNormUse::kOptional, checker);
+                   predictor.use_depthwise() ? BatchNormUse::kRequired : BatchNormUse::kOptional,
+                   checker);
 }
 
 template <typename Ratios>
@@ -266,18 +267,6 @@ void CheckDenseHead(const config::ImageResizer& resizer, const std::string& fiel
   checker->Add(field, absl::StrCat("a square of at most ", kMaxDenseHeadSide, " pixels a side"),
                absl::StrCat(height, " x ", width),
                "a dense layer of this network reads every pixel of the last map");
-}
-
-// Batch norm corrects initial weights that do not fit the size of a layer. Biases do not.
-void CheckInitializerWithoutBatchNorm(const config::Hyperparams& hyperparams,
-                                      const std::string& field, FieldChecker* checker) {
-  if (hyperparams.has_batch_norm() || hyperparams.initializer().initializer_oneof_case() !=
-                                          config::WeightInitializer::INITIALIZER_ONEOF_NOT_SET) {
-    return;
-  }
-  checker->Add(field + ".initializer", "variance_scaling_initializer {} or another one", "none",
-               "set it: with the default, truncated normal 0.09, the values of a network without "
-               "batch norm grow from layer to layer");
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ class MapBuilder {
   void AddExtraLayer(const SsdBackbone& backbone, const ExtraLayer& layer, std::vector<int>* maps) {
     const size_t index = maps->size();
     const int half = Depth(layer.depth / 2.0), depth = Depth(layer.depth);
-    int last = builder_.AddNormalized(
+    int last = builder_.AddNormalizedOrBiased(
         Request(absl::StrCat(backbone.extra_scope, "_1_Conv2d_", index, "_1x1_", half),
                 maps->back(), 1, 1, half),
         hyperparams_);
@@ -130,7 +130,8 @@ class MapBuilder {
           Request(scope + "_depthwise", last, layer.kernel, 2, 0), hyperparams_);
       last = builder_.AddNormalized(Request(scope, last, 1, 1, depth), hyperparams_);
     } else {
-      last = builder_.AddNormalized(Request(scope, last, layer.kernel, 2, depth), hyperparams_);
+      last = builder_.AddNormalizedOrBiased(Request(scope, last, layer.kernel, 2, depth),
+                                            hyperparams_);
     }
     maps->push_back(last);
   }
@@ -138,7 +139,7 @@ class MapBuilder {
   int AddPyramidLayer(const std::string& scope, int input, int stride, int depth) {
     LayerRequest request = Request(scope, input, 3, stride, depth);
     request.separable = extractor_.use_depthwise();
-    return builder_.AddNormalized(request, hyperparams_);
+    return builder_.AddNormalizedOrBiased(request, hyperparams_);
   }
 
   const Extractor& extractor_;

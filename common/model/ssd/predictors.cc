@@ -53,9 +53,9 @@ class ConvolutionalPredictor {
     if (depth == 0) return map;
     int last = map;
     for (int i = 0; i < predictor_.num_layers_before_predictor(); ++i) {
-      last = builder_.AddNormalized({absl::StrCat(scope, "Conv2d_", i, "_1x1_", depth), last, 1, 1,
-                                     depth, hyperparams_.activation},
-                                    hyperparams_);
+      last = builder_.AddNormalizedOrBiased({absl::StrCat(scope, "Conv2d_", i, "_1x1_", depth),
+                                             last, 1, 1, depth, hyperparams_.activation},
+                                            hyperparams_);
     }
     return last;
   }
@@ -156,8 +156,7 @@ class WeightSharedPredictor {
   }
 
   int AddLayer(const LayerRequest& layer) {
-    return hyperparams_.batch_norm.has_value() ? builder_.AddNormalized(layer, hyperparams_)
-                                               : builder_.AddBiased(layer, hyperparams_);
+    return builder_.AddNormalizedOrBiased(layer, hyperparams_);
   }
 
   const config::WeightSharedConvolutionalBoxPredictor& predictor_;

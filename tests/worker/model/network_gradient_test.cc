@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 #include "common/base/random.h"
 #include "kernels/cpu/reference_operators.h"
 #include "tests/testkit/model/test_network.h"
 #include "tests/testkit/model/tiny_model.h"
+#include "tests/testkit/ssd_test_config.h"
 
 namespace pushpull {
 namespace {
@@ -97,16 +100,22 @@ TEST(NetworkGradientTest, MatchesOnOneSample) {
 }
 
 // A network from a config is too large for a difference per element, so each variable moves along
-// one random direction.
-void ExpectMatchesAlongRandomDirections(const std::string& classifier) {
-  TestNetwork<double> network(MakeTestConfig(classifier), MakeReferenceOperators<double>(), 3);
-  const TestBatch<double> batch(network.spec.input, 10, 3);
-  network.Step(batch.view());
+// one random direction: each whose name ends in `ending`.
+void ExpectMatchesAlongRandomDirections(const config::TrainEvalPipelineConfig& config,
+                                        const std::vector<std::vector<LabeledBox>>& objects = {},
+                                        absl::string_view ending = "") {
+  TestNetwork<double> network(config, MakeReferenceOperators<double>(), 3);
+  const TestBatch<double> images(network.spec.input, 10, 3);
+  const std::vector<absl::Span<const LabeledBox>> boxes(objects.begin(), objects.end());
+  ImageBatch<double> batch = images.view();
+  if (!boxes.empty()) batch.objects = boxes.data();
+  network.Step(batch);
   const std::vector<double> analytic = network.gradient;
   const std::vector<double> variables = network.variables;
   for (int64_t i = 0; i < network.layout.num_variables(); ++i) {
     const VariableSpec& variable = network.layout.variables()[i];
     if (variable.kind != VariableKind::kTrainable) continue;
+    if (!absl::EndsWith(variable.name, ending)) continue;
     CounterRandom random(5, static_cast<uint64_t>(i));
     std::vector<double> direction(network.layout.num_elements(i));
     double expected = 0.0;
@@ -119,7 +128,7 @@ void ExpectMatchesAlongRandomDirections(const std::string& classifier) {
       for (size_t k = 0; k < direction.size(); ++k) {
         network.variables[network.layout.offset(i) + k] += step * direction[k];
       }
-      return network.Step(batch.view()).loss;
+      return network.Step(batch).loss;
     };
     // Batch norms over few values make the loss curve strongly, so the step is small.
     constexpr double kStep = 1e-8;
@@ -130,16 +139,50 @@ void ExpectMatchesAlongRandomDirections(const std::string& classifier) {
 
 TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithSwishFromTheConfig) {
   ExpectMatchesAlongRandomDirections(
-      "feature_extractor { depth_multiplier: 0.1 conv_hyperparams { activation: SWISH "
-      "batch_norm { scale: true } } }");
+      MakeTestConfig("feature_extractor { depth_multiplier: 0.1 conv_hyperparams { activation: "
+                     "SWISH batch_norm { scale: true } } }"));
 }
 
 TEST(NetworkGradientTest, MatchesAlongRandomDirectionsWithoutBatchNorm) {
-  ExpectMatchesAlongRandomDirections(
+  ExpectMatchesAlongRandomDirections(MakeTestConfig(
       "image_resizer { fixed_shape_resizer { height: 64 width: 64 } } "
       "feature_extractor { type: 'vgg_a' depth_multiplier: 0.02 min_depth: 4 conv_hyperparams { "
       "activation: SWISH initializer { variance_scaling_initializer {} } } } "
-      "dropout_keep_probability: 0.7");
+      "dropout_keep_probability: 0.7"));
+}
+
+// The extra layers, or the feature pyramid, and the layers before the predictors have biases.
+TEST(NetworkGradientTest, MatchesInADetectorWithBatchNormInTheBackboneAlone) {
+  const std::vector<std::vector<LabeledBox>> objects = {
+      {{{0.1f, 0.1f, 0.5f, 0.45f}, 0, 1.0f}, {{0.5f, 0.3f, 0.9f, 0.95f}, 2, 1.0f}},
+      {{{0.05f, 0.02f, 0.97f, 0.99f}, 1, 1.0f}},
+      {}};
+  for (const std::string type : {"ssd_mobilenet_v1", "ssd_mobilenet_v1_fpn"}) {
+    SCOPED_TRACE(type);
+    config::TrainEvalPipelineConfig config = MakeSsdTestConfig(type, SsdTestSettings(type, 64));
+    config::Ssd& ssd = *config.mutable_model()->mutable_ssd();
+    ssd.set_num_classes(3);
+    config::SsdFeatureExtractor& extractor = *ssd.mutable_feature_extractor();
+    extractor.set_depth_multiplier(0.05);
+    extractor.set_min_depth(4);
+    config::BoxPredictor& predictor = *ssd.mutable_box_predictor();
+    config::Hyperparams* before_predictor = nullptr;
+    if (predictor.has_weight_shared_convolutional_box_predictor()) {
+      before_predictor =
+          predictor.mutable_weight_shared_convolutional_box_predictor()->mutable_conv_hyperparams();
+    } else {
+      config::ConvolutionalBoxPredictor& layers = *predictor.mutable_convolutional_box_predictor();
+      layers.set_num_layers_before_predictor(1);
+      layers.set_max_depth(8);
+      before_predictor = layers.mutable_conv_hyperparams();
+    }
+    // The initial biases are 0, where ReLU has no derivative.
+    for (config::Hyperparams* layers : {extractor.mutable_conv_hyperparams(), before_predictor}) {
+      layers->clear_batch_norm();
+      layers->set_activation(config::Hyperparams::SWISH);
+    }
+    ExpectMatchesAlongRandomDirections(config, objects, "/biases");
+  }
 }
 
 TEST(NetworkGradientTest, FrozenVariablesHaveZeroGradientAndTheRestIsUnchanged) {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/config/validate_config.h"
 #include "common/model/model_layout.h"
 #include "common/model/variable_layout.h"
 #include "tests/testkit/ssd_test_config.h"
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 NetworkSpec Build(const std::string& type, const std::string& ssd = "") {
   const auto config = MakeSsdTestConfig(type, ssd);
@@ -89,6 +91,50 @@ TEST(SsdMobilenetTest, SsdliteHas4450000Weights) {
   EXPECT_TRUE(variables.count("BoxPredictor_0/ClassPredictor_depthwise/BatchNorm/gamma"));
   EXPECT_EQ(variables.at("BoxPredictor_5/ClassPredictor/weights").shape,
             (std::vector<int64_t>{1, 1, 128, 6 * 91}));
+}
+
+// As in TensorFlow, layers have biases where their conv_hyperparams have no batch_norm.
+TEST(SsdMobilenetTest, LayersAfterTheBackboneMayDoWithoutBatchNorm) {
+  auto config = MakeSsdTestConfig("ssd_mobilenet_v1",
+                                  "box_predictor { convolutional_box_predictor { max_depth: 64 "
+                                  "num_layers_before_predictor: 1 } }");
+  config::Ssd& ssd = *config.mutable_model()->mutable_ssd();
+  const auto problems = [&] {
+    return std::string(ValidatePipelineConfig(config, {}).ToStatus("test").message());
+  };
+  ssd.mutable_feature_extractor()->mutable_conv_hyperparams()->clear_batch_norm();
+  ssd.mutable_box_predictor()
+      ->mutable_convolutional_box_predictor()
+      ->mutable_conv_hyperparams()
+      ->clear_batch_norm();
+  EXPECT_THAT(problems(), Not(HasSubstr("model.ssd")));
+  const auto variables = Variables(BuildSsd(ssd));
+  const std::string extra =
+      "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_2_Conv2d_2_3x3_s2_512";
+  EXPECT_EQ(variables.at(extra + "/biases").shape, (std::vector<int64_t>{512}));
+  EXPECT_EQ(variables.at("BoxPredictor_0/Conv2d_0_1x1_64/biases").shape,
+            (std::vector<int64_t>{64}));
+  for (const auto& [name, variable] : variables) {
+    EXPECT_EQ(name.find("BatchNorm") != std::string::npos,
+              variable.shape.size() == 1 && name.find("/biases") == std::string::npos)
+        << name;
+    const bool is_backbone = name.find("MobilenetV1/Conv2d_") != std::string::npos &&
+                             name.find("_pointwise_") == std::string::npos;
+    EXPECT_TRUE(is_backbone || name.find("BatchNorm") == std::string::npos) << name;
+  }
+
+  const char missing[] = "model.ssd.feature_extractor.conv_hyperparams.batch_norm";
+  config::SsdFeatureExtractor& extractor = *ssd.mutable_feature_extractor();
+  extractor.set_use_depthwise(true);
+  EXPECT_THAT(problems(), HasSubstr(missing)) << "a depthwise convolution has no biases";
+  extractor.set_use_depthwise(false);
+  extractor.set_override_base_feature_extractor_hyperparams(true);
+  EXPECT_THAT(problems(), HasSubstr(missing)) << "the backbone needs it";
+  extractor.set_override_base_feature_extractor_hyperparams(false);
+  extractor.mutable_conv_hyperparams()->clear_initializer();
+  EXPECT_THAT(problems(), HasSubstr("model.ssd.feature_extractor.conv_hyperparams.initializer"));
+  ssd.mutable_box_predictor()->mutable_convolutional_box_predictor()->set_use_depthwise(true);
+  EXPECT_THAT(problems(), HasSubstr("convolutional_box_predictor.conv_hyperparams.batch_norm"));
 }
 
 TEST(SsdMobilenetTest, VariablesHaveTensorflowsNames) {
