@@ -114,10 +114,12 @@ std::string MetricsExplanation::Explain(double mean_precision) const {
         "and evaluation agree.",
         other_class_, sum.ground_truth);
   }
+  // Rounded down: 0.4999 is not the 0.5 that is needed.
+  const double best_iou = std::floor(best_iou_ * 1000) / 1000;
   return absl::StrFormat(
       "mAP is 0 because none of %d detections counts as a match for one of %d boxes: the largest "
       "IoU of the same class is %.3f, 0.5 is needed; train for longer, or look at the drawn boxes.",
-      sum.detections, sum.ground_truth, best_iou_);
+      sum.detections, sum.ground_truth, best_iou);
 }
 
 }  // namespace pushpull

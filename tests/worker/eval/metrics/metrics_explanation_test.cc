@@ -90,5 +90,10 @@ TEST_F(MetricsExplanationTest, ExplainsBoxesThatMiss) {
   EXPECT_THAT(ExplainCoco(), HasSubstr("the largest IoU of the same class is 0.400"));
 }
 
+TEST_F(MetricsExplanationTest, AnIouBelowTheThresholdIsNotRoundedUpToIt) {
+  Add({"a", {{Wide(0, 1000), 0}}, {{Wide(0, 499.8f), 0, 0.9f}}});
+  EXPECT_THAT(ExplainCoco(), HasSubstr("the largest IoU of the same class is 0.499"));
+}
+
 }  // namespace
 }  // namespace pushpull
