@@ -28,7 +28,7 @@ constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 // CANCELLED: the process has been told to end.
 absl::Status CheckNotStopped(const StopRequested& stopped, const std::string& path) {
   if (!stopped()) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat("stopped while ", path, " was being verified"));
+  return absl::CancelledError(absl::StrCat("stopped while ", path, " was being read"));
 }
 
 absl::StatusOr<std::string> DigestOfFile(const ReadableFile& file, const std::string& path,
@@ -145,8 +145,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(FileSystem& files, const std::st
   return manifest;
 }
 
-Checkpoint::Checkpoint(std::string path, CheckpointManifest manifest)
-    : path_(std::move(path)), manifest_(std::move(manifest)) {}
+Checkpoint::Checkpoint(std::string path, CheckpointManifest manifest, StopRequested stopped)
+    : path_(std::move(path)), manifest_(std::move(manifest)), stopped_(std::move(stopped)) {}
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
                                                              const std::string& directory,
@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
     PP_ASSIGN_OR_RETURN(CheckpointManifest manifest,
                         ParseManifest(text, ManifestPath(directory, step)));
     PP_RETURN_IF_ERROR(CheckStep(manifest, path, step));
-    std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(path, std::move(manifest)));
+    std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(path, std::move(manifest), stopped));
     std::vector<std::unique_ptr<ReadableFile>> opened;
     for (const CheckpointFile& file : checkpoint->manifest_.files) {
       absl::StatusOr<std::unique_ptr<ReadableFile>> shard =
@@ -166,8 +166,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
       opened.push_back(*std::move(shard));
     }
     for (size_t i = 0; i < opened.size(); ++i) {
-      PP_RETURN_IF_ERROR(AsDataLoss(
-          checkpoint->AddFile(std::move(opened[i]), checkpoint->manifest_.files[i], stopped)));
+      PP_RETURN_IF_ERROR(
+          AsDataLoss(checkpoint->AddFile(std::move(opened[i]), checkpoint->manifest_.files[i])));
     }
     PP_RETURN_IF_ERROR(checkpoint->CheckCoverage());
     return checkpoint;
@@ -185,8 +185,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(FileSystem& files,
   }
 }
 
-absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected,
-                                 const StopRequested& stopped) {
+absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file,
+                                 const CheckpointFile& expected) {
   const std::string path = JoinPath(path_, expected.name);
   const auto bad = [&](absl::string_view what) {
     return absl::DataLossError(absl::StrCat(path, ": ", what));
@@ -194,7 +194,7 @@ absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file, const Check
   if (file->size_bytes() != expected.size_bytes) {
     return bad(absl::StrCat(file->size_bytes(), " bytes, expected ", expected.size_bytes));
   }
-  PP_ASSIGN_OR_RETURN(const std::string digest, DigestOfFile(*file, path, stopped));
+  PP_ASSIGN_OR_RETURN(const std::string digest, DigestOfFile(*file, path, stopped_));
   if (digest != expected.sha256) {
     return bad(absl::StrCat("SHA-256 is ", digest, ", expected ", expected.sha256));
   }
@@ -211,7 +211,7 @@ absl::Status Checkpoint::AddFile(std::unique_ptr<ReadableFile> file, const Check
       return bad(absl::StrCat("tensor ", tensor.name, " (", tensor.dtype, "), the manifest lists ",
                               expected.tensors[i].name, " (F32)"));
     }
-    PP_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOfTensor(*reader, tensor, stopped));
+    PP_ASSIGN_OR_RETURN(const uint32_t crc, ChecksumOfTensor(*reader, tensor, stopped_));
     if (crc != expected.tensors[i].crc32c) {
       return bad(absl::StrFormat("CRC32C of %s is %08x, expected %08x", tensor.name, crc,
                                  expected.tensors[i].crc32c));
@@ -311,6 +311,7 @@ absl::Status Checkpoint::ReadTensor(const std::string& name, ElementRange range,
     const int64_t begin = std::max(range.begin, part.begin);
     const int64_t end = std::min(range.end, part.end);
     if (begin >= end) continue;
+    PP_RETURN_IF_ERROR(CheckNotStopped(stopped_, part.file->path()));
     // The checksum covers the whole part, so read all of it even if `range` needs less.
     const bool direct = begin == part.begin && end == part.end;
     float* target = destination + (begin - range.begin);

@@ -3,7 +3,6 @@
 #define PUSHPULL_COMMON_CHECKPOINT_CHECKPOINT_READER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,17 +15,13 @@
 #include "absl/time/time.h"
 
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
 
 namespace pushpull {
-
-// Says whether the process has been told to end. The thread that verifies a checkpoint asks before
-// each block of a file.
-using StopRequested = std::function<bool()>;
-inline bool NeverStopped() { return false; }
 
 // One verified checkpoint. Immutable after Open, so all methods are thread-safe. It keeps all its
 // files open, so it stays readable when its folder is deleted.
@@ -37,7 +32,8 @@ class Checkpoint {
   // NOT_FOUND: there is no such checkpoint, or it has been deleted meanwhile. DATA_LOSS: it does
   // not verify; the message says which file and why. A read failure (IsReadFailure): it could not
   // be read, so it may be good or damaged. CANCELLED, which is also a read failure: `stopped` has
-  // returned true.
+  // returned true. It is asked before each block of a file, and later, by the other methods that
+  // read, before each tensor.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       FileSystem& files, const std::string& directory, uint64_t step,
       const StopRequested& stopped = NeverStopped);
@@ -79,9 +75,8 @@ class Checkpoint {
     uint32_t crc32c = 0;
   };
 
-  Checkpoint(std::string path, CheckpointManifest manifest);
-  absl::Status AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected,
-                       const StopRequested& stopped);
+  Checkpoint(std::string path, CheckpointManifest manifest, StopRequested stopped);
+  absl::Status AddFile(std::unique_ptr<ReadableFile> file, const CheckpointFile& expected);
   absl::Status CheckCoverage();
   // What ReadVector returns for a moving statistic, which has no tensor <name>/<suffix>.
   enum class WithoutSuffix { kZero, kValue };
@@ -90,6 +85,7 @@ class Checkpoint {
 
   std::string path_;
   CheckpointManifest manifest_;
+  StopRequested stopped_;
   std::vector<std::unique_ptr<SafetensorsReader>> readers_;
   absl::flat_hash_map<std::string, std::vector<Part>> tensors_;
 };

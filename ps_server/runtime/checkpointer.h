@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/manifest.h"
 #include "ps_server/core/coordinator_events.h"
@@ -39,7 +40,7 @@ class Checkpointer {
   // Returns an error if there are checkpoints but none can be used, or if the checkpoint of
   // from_step cannot be used; see OpenCheckpoint for the codes. Keeps the checkpoint open. Another
   // call does not verify it again if it is still the one to return. CANCELLED: `stopped` has
-  // returned true meanwhile.
+  // returned true meanwhile. It is also asked while the shards restore from the open checkpoint.
   absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(
       const StopRequested& stopped = NeverStopped);
   // Returns the checkpoint that FindCheckpoint keeps open if it is `id`, else null. So the shards

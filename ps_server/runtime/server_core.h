@@ -23,6 +23,7 @@
 #include "common/base/file_system.h"
 #include "common/base/monotonic_wait.h"
 #include "common/base/output_folder.h"
+#include "common/base/stop_requested.h"
 #include "common/base/thread_pool.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/trace/trace_writer.h"
@@ -56,8 +57,9 @@ struct SharedServerOptions {
   absl::Duration lease = kDefaultLease;
   // Records what the server does. May be null; must outlive the server and its last pull.
   TraceWriter* trace = nullptr;
-  // Polled while the start verifies a checkpoint, waits for task 0 in another process or waits for
-  // the variables of an external model. If it returns true, the start fails with CANCELLED.
+  // Asked, from any thread, while the start verifies and restores a checkpoint, waits for task 0 in
+  // another process or waits for the variables of an external model. If it returns true, the start
+  // fails with CANCELLED; after Open, recovery from the checkpoint stands still until Drain.
   StopRequested stop_requested = NeverStopped;
 };
 

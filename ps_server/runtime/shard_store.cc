@@ -108,7 +108,7 @@ absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVect
   if (const auto opened = hooks_.opened_checkpoint(id); opened != nullptr) {
     const absl::Status filled = FillFrom(*opened, to, marks);
     // An open file of a network file system may have become stale. Opening it anew tells.
-    if (filled.ok()) return filled;
+    if (filled.ok() || absl::IsCancelled(filled)) return filled;
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                       Checkpoint::Open(*files_, train_dir_, id.version));

@@ -32,6 +32,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "common/base/thread_pool.h"
 #include "worker/data/image_cache_file.h"
 #include "worker/data/image_source.h"
@@ -53,7 +54,7 @@ struct ImageCacheHooks {
   std::function<void(const std::string&)> on_wait;
   // Returns true once the preparation should stop. Called from several threads, before each image
   // and while waiting for another process. May be empty.
-  std::function<bool()> stopped;
+  StopRequested stopped;
 };
 
 // Ensures that a complete cache file of `source` exists. Verifies an existing file, including the

@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
+#include "common/base/stop_requested.h"
 #include "common/base/thread_pool.h"
 
 namespace pushpull {
@@ -64,10 +64,6 @@ struct Example {
   int32_t label = 0;       // 0 <= label < num_classes(); 0 if the data set has no image labels
   std::vector<Box> boxes;  // empty if the data set has no boxes
 };
-
-// Returns whether work of many images is to end early. Called from any thread.
-using StoppedFn = absl::FunctionRef<bool()>;
-inline bool NeverStopped() { return false; }
 
 class ImageSource {
  public:

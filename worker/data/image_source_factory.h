@@ -4,13 +4,13 @@
 #ifndef PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 #define PUSHPULL_WORKER_DATA_IMAGE_SOURCE_FACTORY_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "common/base/stop_requested.h"
 #include "protos/pipeline.pb.h"
 #include "worker/data/annotated_image.h"
 #include "worker/data/image_source.h"
@@ -26,7 +26,7 @@ struct ImageSourceOptions {
   Annotation annotation = Annotation::kEither;
   // Asked while the data set is opened, and not afterwards: before each record of TFRecord files,
   // which may be millions, before each annotation of a VOC folder and before each MiB of IDX files.
-  std::function<bool()> stopped = NeverStopped;
+  StopRequested stopped = NeverStopped;
 };
 
 // Opens the data set of `reader`, a part of a valid config; with sample_1_of_n_examples above 1, it

@@ -20,7 +20,7 @@ namespace pushpull {
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    std::function<bool()> stopped) {
+    StopRequested stopped) {
   ImageSourceOptions options;
   options.stopped = std::move(stopped);
   options.data_dir = data_dir;

@@ -3,13 +3,13 @@
 #define PUSHPULL_WORKER_TRAIN_NETWORK_GRADIENT_SOURCE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
+#include "common/base/stop_requested.h"
 #include "common/model/network_spec.h"
 #include "common/model/variable_layout.h"
 #include "protos/pipeline.pb.h"
@@ -32,15 +32,15 @@ struct NetworkSourceOptions {
   // Replicas of the job. Sync: as far as known at the start; NotePart says what a replica computes.
   int num_replicas = 1;
   ComputeOptions compute = {};
-  int input_threads = 1;                         // threads that decode and prepare images
-  std::function<bool()> stopped = NeverStopped;  // as in ImageSourceOptions
+  int input_threads = 1;                 // threads that decode and prepare images
+  StopRequested stopped = NeverStopped;  // as in ImageSourceOptions
 };
 
 // Opens train_input_reader of the config. `stopped` as in ImageSourceOptions. Errors as
 // OpenImageSource.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTrainInput(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
-    std::function<bool()> stopped);
+    StopRequested stopped);
 
 class NetworkGradientSource final : public GradientSource {
  public:

@@ -159,9 +159,21 @@ TEST_F(UnreadableCheckpointTest, VerificationEndsWhenTheProcessIsToldToEnd) {
     files_.Fail(FailingReads::What::kRead, kShard, absl::OkStatus(), kForEver);
     const absl::Status status = OpenCheckpoint(files_, "/d", step, request_).status();
     EXPECT_EQ(status, absl::CancelledError(absl::StrCat("stopped while /d/ckpt-00000200", kShard,
-                                                        " was being verified")));
+                                                        " was being read")));
     EXPECT_EQ(files_.failed(), 3) << "reads: the digest and the header, but no tensor";
   }
+}
+
+TEST_F(UnreadableCheckpointTest, AnOpenCheckpointIsNotReadOnWhenTheProcessIsToldToEnd) {
+  bool stopped = false;
+  request_.stopped = [&stopped] { return stopped; };
+  const auto checkpoint = OpenNewest();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  std::vector<float> weights(layout_.total_elements());
+  const ElementRange all{0, layout_.total_elements()};
+  EXPECT_TRUE((*checkpoint)->ReadWeights(layout_, all, weights.data()).ok());
+  stopped = true;
+  EXPECT_TRUE(absl::IsCancelled((*checkpoint)->ReadWeights(layout_, all, weights.data())));
 }
 
 TEST_F(UnreadableCheckpointTest, AProcessThatIsToldToEndDoesNotReadAgain) {

@@ -211,7 +211,7 @@ TEST_F(TwoServersTest, AStartThatVerifiesAnswersAndEndsIfItIsToldTo) {
   });
   const absl::Status end = Server::Create(options, &hooked, &clock_).status();
   EXPECT_TRUE(absl::IsCancelled(end)) << end;
-  EXPECT_TRUE(absl::StrContains(end.message(), "was being verified")) << end;
+  EXPECT_TRUE(absl::StrContains(end.message(), "was being read")) << end;
   EXPECT_EQ(GetErrorDetail(told).kind(), ps::ErrorDetail::NOT_READY) << told;
   EXPECT_TRUE(absl::StrContains(told.message(), "it opens its checkpoint")) << told;
 }
