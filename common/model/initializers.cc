@@ -5,8 +5,6 @@
 
 #include "glog/logging.h"
 
-#include "common/base/random.h"
-
 namespace pushpull {
 namespace {
 
@@ -19,40 +17,42 @@ double NextTruncatedNormal(CounterRandom* random) {
   return value;
 }
 
-void Fill(const Initializer& initializer, CounterRandom random, absl::Span<float> values) {
-  const double mean = initializer.mean;
-  const double deviation = initializer.stddev;
-  switch (initializer.kind) {
+}  // namespace
+
+InitialValues::InitialValues(const VariableSpec& variable, uint64_t seed)
+    : initializer_(variable.initializer), random_(seed, StableHash(variable.name)) {}
+
+void InitialValues::Next(absl::Span<float> values) {
+  const double mean = initializer_.mean;
+  const double deviation = initializer_.stddev;
+  switch (initializer_.kind) {
     case Initializer::Kind::kConstant:
-      std::fill(values.begin(), values.end(), initializer.mean);
+      std::fill(values.begin(), values.end(), initializer_.mean);
       return;
     case Initializer::Kind::kTruncatedNormal:
       for (float& value : values) {
-        value = static_cast<float>(mean + deviation * NextTruncatedNormal(&random));
+        value = static_cast<float>(mean + deviation * NextTruncatedNormal(&random_));
       }
       return;
     case Initializer::Kind::kRandomNormal:
       for (float& value : values) {
-        value = static_cast<float>(mean + deviation * random.NextNormal());
+        value = static_cast<float>(mean + deviation * random_.NextNormal());
       }
       return;
     case Initializer::Kind::kUniform:
       for (float& value : values) {
-        value = static_cast<float>(mean + deviation * (2.0 * random.NextFloat() - 1.0));
+        value = static_cast<float>(mean + deviation * (2.0 * random_.NextFloat() - 1.0));
       }
       return;
   }
 }
 
-}  // namespace
-
 void InitializeVariables(const VariableLayout& layout, uint64_t seed, absl::Span<float> flat) {
   CHECK_EQ(static_cast<int64_t>(flat.size()), layout.total_elements());
   std::fill(flat.begin(), flat.end(), 0.0f);
   for (int64_t i = 0; i < layout.num_variables(); ++i) {
-    const VariableSpec& variable = layout.variables()[i];
-    Fill(variable.initializer, CounterRandom(seed, StableHash(variable.name)),
-         flat.subspan(layout.offset(i), layout.num_elements(i)));
+    InitialValues(layout.variables()[i], seed)
+        .Next(flat.subspan(layout.offset(i), layout.num_elements(i)));
   }
 }
 

@@ -179,7 +179,7 @@ absl::Status ServerCore::OpenShard(int shard) {
     PP_RETURN_IF_ERROR(CheckForUnfitSteps(*variables, checkpoint_step_));
   }
   run_files_.AddShard(variables.get());
-  RestoreHooks hooks{.may_restore = options_.may_restore};
+  RestoreHooks hooks{options_.stop_requested, options_.may_restore};
   hooks.on_restored = [this, index = shard - options_.first_task] {
     const absl::Status adopted = run_files_.ShardRestored(index);
     LOG_IF(WARNING, !adopted.ok()) << adopted.message();

@@ -57,9 +57,9 @@ struct SharedServerOptions {
   absl::Duration lease = kDefaultLease;
   // Records what the server does. May be null; must outlive the server and its last pull.
   TraceWriter* trace = nullptr;
-  // Asked, from any thread, while the start verifies and restores a checkpoint, waits for task 0 in
-  // another process or waits for the variables of an external model. If it returns true, the start
-  // fails with CANCELLED; after Open, recovery from the checkpoint stands still until Drain.
+  // Asked, from any thread, while the start verifies and restores a checkpoint, draws initial
+  // values, waits for task 0 in another process or waits for the variables of an external model. If
+  // it returns true, the start fails with CANCELLED; after Open, recovery stands still until Drain.
   StopRequested stop_requested = NeverStopped;
 };
 

@@ -1,5 +1,6 @@
 #include "ps_server/runtime/shard_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +25,9 @@ constexpr absl::Duration kPinPatience = absl::Milliseconds(250);
 // How long the wait lasts if no more buffers can be left to readers, because several pulls have
 // stopped. gRPC's keepalive ends the pull of a dead peer within seconds.
 constexpr absl::Duration kLastPinPatience = absl::Seconds(20);
+
+// Initial values that are drawn before the store asks again whether it is to end: 3 ms of work.
+constexpr int64_t kDrawnAtOnce = int64_t{1} << 16;
 
 std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {
   std::vector<GradientContribution> gradients;
@@ -90,14 +94,12 @@ absl::StatusOr<std::string> ShardStore::RestoreVersion(const shard_action::Store
   PP_RETURN_IF_ERROR(MakeWritable());
   PP_ASSIGN_OR_RETURN(const StateVectors to, variables_->BeginFill(order.id.version));
   std::string marks;
-  if (order.source == ps::RestoreRequest::CHECKPOINT) {
-    const absl::Status filled = FillFromCheckpoint(order.id, to, &marks);
-    if (!filled.ok()) {
-      variables_->Abandon();
-      return filled;
-    }
-  } else {
-    FillInitial(to);
+  const absl::Status filled = order.source == ps::RestoreRequest::CHECKPOINT
+                                  ? FillFromCheckpoint(order.id, to, &marks)
+                                  : FillInitial(to);
+  if (!filled.ok()) {
+    variables_->Abandon();
+    return filled;
   }
   PP_RETURN_IF_ERROR(variables_->Commit(order.id.epoch, marks));
   return marks;
@@ -111,7 +113,7 @@ absl::Status ShardStore::FillFromCheckpoint(const VersionId& id, const StateVect
     if (filled.ok() || absl::IsCancelled(filled)) return filled;
   }
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      Checkpoint::Open(*files_, train_dir_, id.version));
+                      Checkpoint::Open(*files_, train_dir_, id.version, hooks_.stop_requested));
   if (checkpoint->manifest().epoch != id.epoch) {
     return absl::FailedPreconditionError(
         absl::StrCat(checkpoint->path(), " was published in epoch ", checkpoint->manifest().epoch,
@@ -138,20 +140,38 @@ absl::Status ShardStore::FillFrom(const Checkpoint& checkpoint, const StateVecto
   return absl::OkStatus();
 }
 
-void ShardStore::FillInitial(const StateVectors& to) {
-  std::vector<float> drawn;
-  if (job_->initial_values.empty()) {
-    drawn.resize(job_->layout.total_elements());
-    InitializeVariables(job_->layout, job_->seed, absl::MakeSpan(drawn));
-  }
-  const std::vector<float>& flat = drawn.empty() ? job_->initial_values : drawn;
+absl::Status ShardStore::FillInitial(const StateVectors& to) {
+  const std::vector<float>& given = job_->initial_values;
+  absl::Status drawn;
   FillInitialState(
       job_->layout, job_->sharding.shard(shard_), job_->optimizer,
       [&](int64_t variable, int64_t first, int64_t count, float* out) {
-        const float* from = flat.data() + job_->layout.offset(variable) + first;
-        std::memcpy(out, from, count * sizeof(float));
+        if (!given.empty()) {
+          const float* from = given.data() + job_->layout.offset(variable) + first;
+          std::memcpy(out, from, count * sizeof(float));
+        } else if (drawn.ok()) {
+          drawn = Draw(variable, first, count, out);
+        }
       },
       to);
+  return drawn;
+}
+
+absl::Status ShardStore::Draw(int64_t variable, int64_t first, int64_t count, float* out) const {
+  const VariableSpec& spec = job_->layout.variables()[variable];
+  InitialValues values(spec, job_->seed);
+  std::vector<float> of_other_shards(std::min(first, kDrawnAtOnce));
+  for (int64_t at = 0; at < first + count;) {
+    if (hooks_.stop_requested()) {
+      return absl::CancelledError(
+          absl::StrCat("stopped while the initial values of ", spec.name, " were being drawn"));
+    }
+    const bool here = at >= first;
+    const int64_t part = std::min((here ? first + count : first) - at, kDrawnAtOnce);
+    values.Next(absl::MakeSpan(here ? out + (at - first) : of_other_shards.data(), part));
+    at += part;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<double>> ShardStore::Measure(const shard_action::StoreMeasure& order) {

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "common/base/thread_pool.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/optimizer/apply_pass.h"
@@ -25,6 +26,9 @@ namespace pushpull {
 
 // What ShardStore::Restore asks of its process.
 struct RestoreHooks {
+  // Polled during a restore from a checkpoint or from initial values. Restore returns CANCELLED
+  // once it returns true.
+  StopRequested stop_requested = NeverStopped;
   // Called before a restore changes anything, and after each success. Restore returns their errors.
   std::function<absl::Status()> may_restore = [] { return absl::OkStatus(); };
   std::function<absl::Status()> on_restored = [] { return absl::OkStatus(); };
@@ -88,7 +92,9 @@ class ShardStore {
   // the checkpoint was published in another epoch.
   absl::Status FillFromCheckpoint(const VersionId& id, const StateVectors& to, std::string* marks);
   absl::Status FillFrom(const Checkpoint& checkpoint, const StateVectors& to, std::string* marks);
-  void FillInitial(const StateVectors& to);
+  absl::Status FillInitial(const StateVectors& to);
+  // Writes elements [first, first + count) of the variable's InitialValues to `out`.
+  absl::Status Draw(int64_t variable, int64_t first, int64_t count, float* out) const;
 
   const JobSpec* const job_;
   const int shard_;

@@ -44,6 +44,20 @@ Moments Measure(const std::vector<float>& values) {
   return moments;
 }
 
+TEST(InitializersTest, PartsAreThoseOfTheWhole) {
+  for (const Initializer::Kind kind :
+       {Initializer::Kind::kConstant, Initializer::Kind::kTruncatedNormal,
+        Initializer::Kind::kRandomNormal, Initializer::Kind::kUniform}) {
+    const VariableSpec variable = Variable("w", {128}, {kind, 0.5f, 0.1f});
+    InitialValues values(variable, 7);
+    std::vector<float> parts(128);
+    values.Next(absl::MakeSpan(parts).subspan(0, 1));
+    values.Next(absl::MakeSpan(parts).subspan(1, 49));
+    values.Next(absl::MakeSpan(parts).subspan(50));
+    EXPECT_EQ(parts, Initialize({variable}, 7));
+  }
+}
+
 TEST(InitializersTest, TruncatedNormalStaysWithinTwoDeviations) {
   const Moments moments = Measure(
       Initialize({Variable("w", {64, 1024}, {Initializer::Kind::kTruncatedNormal, 0, 0.09f})}, 1));

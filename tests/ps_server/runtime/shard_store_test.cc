@@ -2,12 +2,15 @@
 // bit for bit.
 #include "ps_server/runtime/shard_store.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "common/model/initializers.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/optimizer_test_util.h"
 
@@ -174,6 +177,67 @@ TEST(ShardStoreAheadTest, ARestoreDiscardsChunksMadeAhead) {
   EXPECT_EQ(shard.variables().newest(), 1u);
   EXPECT_TRUE(shard.Apply(2, shard.Contributions(2)).ok());
   EXPECT_EQ(shard.State(2), TwoStepsAtOnce());
+}
+
+// A job of this many tasks, whose large variable is in the shards of all.
+JobSpec MakeJobWithALargeVariable(int tasks) {
+  JobSpec job = JobSpec::Create(MakeTinyConfig(""), /*sync=*/true, tasks);
+  std::vector<VariableSpec> variables(2);
+  variables[0].name = "biases";
+  variables[0].shape = {5};
+  variables[1].name = "weights";
+  variables[1].shape = {3, 100'000};
+  variables[1].initializer = {Initializer::Kind::kTruncatedNormal, 0.0f, 0.1f};
+  job.layout = *VariableLayout::Create(std::move(variables));
+  job.sharding = Sharding(job.layout.total_elements(), tasks);
+  job.optimizer = MakeMomentum();
+  return job;
+}
+
+std::unique_ptr<ShardStore> OpenShard(const JobSpec& job, int shard, ThreadPool* pool,
+                                      RestoreHooks hooks) {
+  VariableStoreOptions options;
+  options.owner.run_id = kRun;
+  options.owner.shard = shard;
+  options.owner.tasks = job.sharding.tasks();
+  auto variables = VariableStore::Open(options, job.layout, job.optimizer);
+  return std::make_unique<ShardStore>(&job, shard, "", *std::move(variables), nullptr, pool,
+                                      std::move(hooks));
+}
+
+TEST(ShardStoreTest, EachShardDrawsItsPartOfTheInitialValues) {
+  ThreadPool pool(1);
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::INITIAL;
+  for (const int tasks : {1, 3}) {
+    const JobSpec job = MakeJobWithALargeVariable(tasks);
+    std::vector<float> expected(job.layout.total_elements());
+    InitializeVariables(job.layout, job.seed, absl::MakeSpan(expected));
+    for (int shard = 0; shard < tasks; ++shard) {
+      const auto store = OpenShard(job, shard, &pool, RestoreHooks());
+      ASSERT_TRUE(store->Restore(restore).ok());
+      const ElementRange range = job.sharding.shard(shard);
+      EXPECT_TRUE(std::equal(expected.begin() + range.begin, expected.begin() + range.end,
+                             store->Pin(0)->vectors.weights))
+          << "shard " << shard << " of " << tasks;
+    }
+  }
+}
+
+TEST(ShardStoreTest, ARestoreFromInitialValuesEndsWhenTheProcessIsToldToEnd) {
+  ThreadPool pool(1);
+  const JobSpec job = MakeJobWithALargeVariable(1);
+  int asked = 0;
+  RestoreHooks hooks;
+  hooks.stop_requested = [&asked] { return ++asked == 3; };
+  const auto store = OpenShard(job, 0, &pool, std::move(hooks));
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::INITIAL;
+  const absl::Status stopped = store->Restore(restore).status();
+  EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
+  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(store->HeldVersions().empty());
+  EXPECT_TRUE(store->Restore(restore).ok()) << "another attempt";
 }
 
 TEST(ShardStoreTest, RestoresOnlyAVersionOfTheGivenEpoch) {
