@@ -1,4 +1,4 @@
-// How long work asks whether the process has been told to end.
+// How work that takes long asks whether it is to end.
 #ifndef PUSHPULL_COMMON_BASE_STOP_REQUESTED_H_
 #define PUSHPULL_COMMON_BASE_STOP_REQUESTED_H_
 
