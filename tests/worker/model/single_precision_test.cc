@@ -28,7 +28,7 @@ namespace {
 // Batch statistics over very few values magnify rounding errors; the coarsest maps have one pixel.
 constexpr int64_t kSamples = 8;
 constexpr int kClasses = 10;
-constexpr const char* kDeepForms[] = {"v1_101", "v1_152", "vgg_16", "vgg_19"};
+constexpr const char* kDeepForms[] = {"101", "152", "vgg_16", "vgg_19"};
 constexpr double kLossTolerance = 1e-4;
 // Relative to the norm of the gradient, and to that of its part for one variable.
 constexpr double kGradientTolerance = 1e-3;
