@@ -26,7 +26,8 @@ constexpr absl::Duration kPinPatience = absl::Milliseconds(250);
 // stopped. gRPC's keepalive ends the pull of a dead peer within seconds.
 constexpr absl::Duration kLastPinPatience = absl::Seconds(20);
 
-// Initial values that are drawn before the store asks again whether it is to end: a few milliseconds.
+// Initial values that are drawn before the store asks again whether it is to end. They take some
+// milliseconds.
 constexpr int64_t kDrawnAtOnce = int64_t{1} << 16;
 
 std::vector<GradientContribution> ToGradients(const std::vector<StagedContribution>& staged) {
