@@ -100,7 +100,7 @@ void WarnAboutFreezing(const config::Ssd& ssd, EffectWarnings* warnings) {
                    follows_config ? ": use batch_norm { train: false } in conv_hyperparams" : ""));
 }
 
-// WithSlimsDefinition in common/model/families/mobilenet_v2.cc.
+// The condition is that of WithSlimsDefinition in common/model/families/mobilenet_v2.cc.
 void WarnAboutMobilenetV2(const config::SsdFeatureExtractor& extractor, EffectWarnings* warnings) {
   const std::optional<SsdType> type = FindSsdType(extractor.type());
   const bool slims = absl::StartsWith(extractor.type(), "ssd_mobilenet_v2") &&

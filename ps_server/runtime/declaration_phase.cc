@@ -153,7 +153,7 @@ void DeclarationPhase::SetAddresses(std::vector<std::string> addresses) {
   handler_->SetAddresses(std::move(addresses));
 }
 
-absl::StatusOr<VariableLayout> DeclarationPhase::Run(const std::function<bool()>& stop_requested) {
+absl::StatusOr<VariableLayout> DeclarationPhase::Run(const StopRequested& stop_requested) {
   DeclarationHandler::State state = DeclarationHandler::State::kWaiting;
   while (state == DeclarationHandler::State::kWaiting) {
     if (stop_requested()) return absl::CancelledError("stopped by signal");

@@ -3,7 +3,6 @@
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_DECLARATION_PHASE_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_DECLARATION_PHASE_H_
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/model/variable_layout.h"
 #include "common/wire/default_lease.h"
@@ -61,7 +61,7 @@ class DeclarationPhase {
   // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases a lock
   // that Open has taken. CANCELLED: stop_requested has returned true, or an administrator has
   // called Drain. Also returns the errors of writing the checkpoint.
-  absl::StatusOr<VariableLayout> Run(const std::function<bool()>& stop_requested);
+  absl::StatusOr<VariableLayout> Run(const StopRequested& stop_requested);
 
  private:
   DeclarationPhase(DeclarationPhaseOptions options, FileSystem* files, Clock* clock);

@@ -36,7 +36,7 @@ inline constexpr PixelValues kChannelMeanPixels = {{123.68 / 255, 116.779 / 255,
 //
 //     missing[o] = sum over y, x, c: weights[y, x, c, o] * (0.5 - mean[c]) / deviation[c]
 //
-// That is exact but where a window reaches beyond the image, because the padding is 0 for both.
+// That is exact except where a window reaches beyond the image, because the padding is 0 for both.
 std::vector<double> AdaptToOurPixels(const PixelValues& theirs, absl::Span<float> weights,
                                      size_t outputs);
 

@@ -110,7 +110,8 @@ FirstLayer FirstLayerOf(const NetworkSpec& network) {
   return layer;
 }
 
-// Whether TensorFlow trains this network on kChannelMeanPixels. It trains the other ones on ours.
+// Returns whether TensorFlow trains this network on kChannelMeanPixels. It trains the other ones on
+// ours.
 bool HasChannelMeanPixels(absl::string_view variable) {
   absl::ConsumePrefix(&variable, kExtractor);
   return absl::StartsWith(variable, "vgg_") || absl::StartsWith(variable, "resnet_v1_");

@@ -17,7 +17,7 @@ config::Classifier MakeClassifier(const std::string& type, int size, double widt
                                   int num_classes = 1000);
 // Returns the network. Fails the test if CheckNetwork refuses it.
 NetworkSpec BuildChecked(const config::Classifier& classifier);
-// The same for MakeClassifier(type, size, width).
+// Does the same for MakeClassifier(type, size, width).
 NetworkSpec BuildChecked(const std::string& type, int size = 224, double width = 1.0);
 // Ends a body with the means of the map `last` as scores, and checks it in the same way.
 NetworkSpec FinishBody(NetworkBuilder builder, int last);

@@ -93,7 +93,7 @@ TEST(SsdMobilenetTest, SsdliteHas4450000Weights) {
             (std::vector<int64_t>{1, 1, 128, 6 * 91}));
 }
 
-// As in TensorFlow, layers have biases where their conv_hyperparams have no batch_norm.
+// Layers have biases if their conv_hyperparams have no batch_norm, as they do in TensorFlow.
 TEST(SsdMobilenetTest, LayersAfterTheBackboneMayDoWithoutBatchNorm) {
   auto config = MakeSsdTestConfig("ssd_mobilenet_v1",
                                   "box_predictor { convolutional_box_predictor { max_depth: 64 "
