@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/base/temporary_file.h"
 
 namespace pushpull {
 namespace {
@@ -45,5 +46,14 @@ absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Make(FileSystem* fil
 }
 
 OutputFolder::~OutputFolder() { RemoveEmptyFolders(*files_, path_, num_made_); }
+
+absl::Status CheckTakesFiles(FileSystem* files, const std::string& path) {
+  PP_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFolder> folder, OutputFolder::Make(files, path));
+  PP_ASSIGN_OR_RETURN(const TemporaryFile attempt,
+                      CreateTemporaryFile(*files, JoinPath(path, "attempt")));
+  const absl::Status closed = attempt.file->Close();
+  PP_RETURN_IF_ERROR(files->RemoveFile(attempt.path));
+  return closed;
+}
 
 }  // namespace pushpull

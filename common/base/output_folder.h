@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "common/base/file_system.h"
@@ -38,6 +39,10 @@ class OutputFolder {
   const std::string path_;
   const int num_made_;
 };
+
+// Returns an error if no file can be created in the folder, or if it does not exist and cannot be
+// created. Leaves nothing behind.
+absl::Status CheckTakesFiles(FileSystem* files, const std::string& path);
 
 }  // namespace pushpull
 

@@ -177,6 +177,7 @@ void Coordinator::Do(const followup::CheckpointFound& followup) {
 }
 
 void Coordinator::Do(const followup::CallShards& followup) {
+  if (job_.draining && recovery_.restores_from_disk()) return EndDrained();
   const bool is_snapshot = std::holds_alternative<shard_call::Snapshot>(followup.call);
   FanOut& fan_out = is_snapshot ? snapshots_ : calls_;
   fan_out.Start(followup.call, options_.tasks, job_.now, &actions_);

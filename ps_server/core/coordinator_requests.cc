@@ -217,9 +217,10 @@ void Coordinator::On(const coordinator_event::Drain& event) {
   if (job_.draining || phase_ == Phase::kStopped || phase_ == Phase::kDone) return;
   job_.draining = true;
   drain_since_ = job_.now;
-  // A process that has not served yet has nothing to save. One that has goes on recovering: when it
-  // serves again it saves the version, unless the limit of the drain ends it before.
-  if (!IsServing() && !has_served_) return EndDrained();
+  // A process that has not served yet has nothing to save, nor has one whose shards restore what is
+  // on the disk. Another one goes on recovering: when it serves again it saves the version, unless
+  // the limit of the drain ends it before.
+  if (!IsServing() && (!has_served_ || recovery_.restores_from_disk())) return EndDrained();
   if (phase_ == Phase::kFinishing) {
     checkpoints_.BeginFinal();  // it may have been in a long pause, for a disk that is full
     return FinishIfSaved();

@@ -85,6 +85,11 @@ class Recovery {
   uint64_t rolled_back_steps() const { return rolled_back_steps_; }
   // Returns the version that the shards have restored, or are restoring.
   uint64_t restored_version() const { return restore_.step(); }
+  // Returns whether the shards are restoring the checkpoint or the initial variables. Then they
+  // hold no newer version that the job could go on with.
+  bool restores_from_disk() const {
+    return phase_ == Phase::kRestoring && restore_.source() != ps::RestoreRequest::MAPPED;
+  }
 
  private:
   enum class Phase {

@@ -25,9 +25,8 @@ namespace {
 
 // How long task 0 in another process may stay silent before this task counts it as gone.
 constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
-// How a task in a process without the coordinator drains the job: pause between two attempts, and
-// the limit of the whole drain. The limit is a little less than 30 seconds, after which Slurm and
-// Kubernetes by default send SIGKILL.
+// How a task in a process without the coordinator drains the job: its pause between two attempts,
+// and its limit, which is over before Slurm and Kubernetes by default send SIGKILL (30 seconds).
 constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
 constexpr absl::Duration kDrainLimit = absl::Seconds(28);
 
@@ -179,7 +178,8 @@ absl::Status ServerCore::OpenShard(int shard) {
     PP_RETURN_IF_ERROR(CheckForUnfitSteps(*variables, checkpoint_step_));
   }
   run_files_.AddShard(variables.get());
-  RestoreHooks hooks{options_.stop_requested, options_.may_restore};
+  RestoreHooks hooks{[this] { return options_.stop_requested() || end_wanted_.load(); },
+                     options_.may_restore};
   hooks.on_restored = [this, index = shard - options_.first_task] {
     const absl::Status adopted = run_files_.ShardRestored(index);
     LOG_IF(WARNING, !adopted.ok()) << adopted.message();

@@ -13,6 +13,7 @@
 #include "glog/logging.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/output_folder.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
@@ -37,6 +38,14 @@ std::string Headline(const EvaluationReport& report) {
                        [](std::string* out, const ScalarSummary& scalar) {
                          absl::StrAppendFormat(out, "%s %.4f", scalar.tag, scalar.value);
                        });
+}
+
+// Adds to an error of the folder for the evaluator's files what can be done about it.
+absl::Status NamingEvalDir(const absl::Status& status) {
+  if (status.ok()) return status;
+  return Annotated(status,
+                   absl::StrCat(status.message(),
+                                "; --eval_dir names another folder for the evaluator's files"));
 }
 
 absl::Status Stopped() { return absl::CancelledError("stopped by a signal"); }
@@ -104,6 +113,14 @@ Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluat
       watcher_(context.files, options_.checkpoint_dir),
       best_(context.files, options_.checkpoint_dir, options_.eval_dir) {}
 
+absl::Status Evaluator::CheckEvalDir() const {
+  if (!options_.records_best) return absl::OkStatus();
+  const absl::Status checked = CheckTakesFiles(context_.files, options_.eval_dir);
+  if (!IsPassing(checked)) return NamingEvalDir(checked);
+  LOG(WARNING) << "no file can be written at the moment: " << checked.message();
+  return absl::OkStatus();
+}
+
 absl::Status Evaluator::Run() {
   const absl::Status status = Follow();
   FinishBest();
@@ -122,6 +139,7 @@ void Evaluator::LogSummary() const {
 absl::Status Evaluator::Follow() {
   const absl::Duration deadline = context_.clock->Now() + options_.wait;
   PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
+  PP_RETURN_IF_ERROR(CheckEvalDir());
   std::string last = "none yet";
   while (!context_.stop->load()) {
     SettleBest();
@@ -269,11 +287,7 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
     events_ = *std::move(events);
     return absl::OkStatus();
   }
-  if (options_.records_best) {
-    return Annotated(events.status(),
-                     absl::StrCat(events.status().message(),
-                                  "; --eval_dir names another folder for the evaluator's files"));
-  }
+  if (options_.records_best) return NamingEvalDir(events.status());
   LOG(WARNING) << "no event file is written: " << events.status().message();
   return absl::OkStatus();
 }

@@ -78,15 +78,17 @@ class Evaluator {
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
   // be evaluated; UNAVAILABLE: checkpoints could not be read in time, and no other could be
-  // evaluated. Other errors of the evaluation, and of creating the event file before it. What
-  // cannot be written after an evaluation is logged and tried again: events by EventWriter,
-  // best_checkpoint at each poll, and a few times before Run returns.
+  // evaluated. Other errors of the evaluation, and of eval_dir before the first one, in which no
+  // file can be created. What cannot be written after an evaluation is logged and tried again:
+  // events by EventWriter, best_checkpoint at each poll, and a few times before Run returns.
   absl::Status Run();
 
  private:
   // Does the work of Run up to the last evaluation. Run then records the best checkpoint and logs
   // the summary.
   absl::Status Follow();
+  // Returns an error if the files of eval_dir could not be written after the first evaluation.
+  absl::Status CheckEvalDir() const;
   // Returns the checkpoint to evaluate now, or null: none is new, or the next evaluation must not
   // start before eval_interval has passed since the start of the last one. The last checkpoint of
   // the training may always be evaluated at once. is_late: options_.wait is over.

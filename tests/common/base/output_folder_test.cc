@@ -1,9 +1,16 @@
 #include "common/base/output_folder.h"
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/file_system.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/ordinary_user.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -36,6 +43,28 @@ TEST_F(OutputFolderTest, FoldersStayThatHoldSomething) {
   }
   EXPECT_FALSE(Exists("/old/a/b"));
   EXPECT_TRUE(Exists("/old/a/file"));
+}
+
+TEST_F(OutputFolderTest, ACheckWhetherAFolderTakesFilesLeavesNothing) {
+  EXPECT_EQ(CheckTakesFiles(&files_, "/old"), absl::OkStatus());
+  EXPECT_EQ(CheckTakesFiles(&files_, "/old/a/b"), absl::OkStatus());
+  ASSERT_TRUE(WriteFileAtomically(files_, "/old/file", "x").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckTakesFiles(&files_, "/old/file/a")));
+  EXPECT_EQ(*files_.List("/old"), std::vector<std::string>{"file"});
+}
+
+TEST_F(OutputFolderTest, AFolderOfAnotherUserTakesNoFiles) {
+  const TestFolder folder;
+  folder.MakeFolder("other");
+  std::filesystem::permissions(folder.path() + "/other", std::filesystem::perms::owner_exec);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  PosixFileSystem disk;
+  const OrdinaryUser user;
+  for (const std::string& path : {folder.path() + "/other", folder.path() + "/other/new"}) {
+    const absl::Status refused = CheckTakesFiles(&disk, path);
+    EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  }
+  EXPECT_EQ(CheckTakesFiles(&disk, folder.path() + "/new"), absl::OkStatus());
 }
 
 TEST_F(OutputFolderTest, AFailureLeavesNothing) {

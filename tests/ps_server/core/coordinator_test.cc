@@ -247,17 +247,20 @@ class DrainBetweenEpochsTest : public CoordinatorTest {
  protected:
   DrainBetweenEpochsTest() { options_.tasks = 2; }
   void DrainWhileShardsAreAsked() {
+    RestartAShard();
+    held_ = {{7, 1}};
+    Send(coordinator_event::Drain{});
+  }
+  void RestartAShard() {
     StartWithClones();
     RunStep(1);
     boot_ids_[1] = 2;
-    held_ = {{7, 1}};
     silent_ = true;
     Take<coordinator_action::CallShard>();
     Pass(absl::Seconds(1));
     AnswerCalls();  // those that look for restarted shards
     EXPECT_EQ(coordinator_->epoch(), 8u);
     Take<coordinator_action::Notice>();
-    Send(coordinator_event::Drain{});
   }
   void AnswerCalls() {
     for (const auto& call : Take<coordinator_action::CallShard>()) {
@@ -273,6 +276,22 @@ TEST_F(DrainBetweenEpochsTest, SavesTheVersionWhenTheNextEpochServes) {
   AnswerCalls();
   EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
   EXPECT_EQ(coordinator_->durable_step(), 1u);
+}
+
+TEST_F(DrainBetweenEpochsTest, DoesNotBeginToRestoreWhatIsOnTheDisk) {
+  RestartAShard();  // no shard holds a version any more
+  Send(coordinator_event::Drain{});
+  EXPECT_TRUE(Take<coordinator_action::Drained>().empty()) << "a shard may hold a version";
+  AnswerCalls();
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
+  EXPECT_TRUE(Take<coordinator_action::CallShard>().empty());
+}
+
+TEST_F(DrainBetweenEpochsTest, BreaksOffTheRestoreOfWhatIsOnTheDisk) {
+  RestartAShard();
+  AnswerCalls();
+  Send(coordinator_event::Drain{});
+  EXPECT_EQ(Take<coordinator_action::Drained>().size(), 1u);
 }
 
 TEST_F(DrainBetweenEpochsTest, SaysAtItsTimeLimitWhatIsNotSaved) {

@@ -1,4 +1,5 @@
-// Administrator calls to a whole job while its clones train.
+// Administrator calls to a whole job.
+#include <atomic>
 #include <memory>
 #include <set>
 #include <string>
@@ -6,11 +7,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
+#include "common/base/clock.h"
+#include "common/base/file_system.h"
 #include "common/wire/error_detail.h"
+#include "ps_server/runtime/server_core.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/test_folder.h"
 
 namespace pushpull {
 namespace {
@@ -208,6 +214,34 @@ TEST(AdministratorsTest, DrainByCallLosesNoAppliedStep) {
     EXPECT_TRUE(server.WaitAndClose().ok());
     for (const auto& clone : clones) EXPECT_EQ(clone->Join(), absl::OkStatus());
   }
+}
+
+// Large variables are restored for seconds.
+TEST(AdministratorsTest, DrainByCallEndsARestore) {
+  TestFolder folder;
+  PosixFileSystem files;
+  SteadyClock clock;
+  absl::Notification restoring, drained;
+  std::atomic<bool> restored{false};
+  ServerCoreOptions options;
+  options.train_dir = folder.path() + "/train";
+  options.may_restore = [&] {
+    restoring.Notify();
+    drained.WaitForNotification();
+    return absl::OkStatus();
+  };
+  options.on_restored = [&] { restored = true; };
+  auto core =
+      ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 1), options, &files, &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  (*core)->Start({"task 0"}, {}, [] {});
+  restoring.WaitForNotification();
+  (*core)->handler(0)->Drain({}, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
+  const absl::Status end = (*core)->WaitForEnd(kOperationTimeout).value_or(absl::OkStatus());
+  EXPECT_TRUE(absl::IsCancelled(end)) << end;
+  drained.Notify();
+  (*core)->Close();
+  EXPECT_FALSE(restored) << "the process had to wait for the whole restore";
 }
 
 TEST(AdministratorsTest, OnlyTheCoordinatorTakesAdministratorsCalls) {

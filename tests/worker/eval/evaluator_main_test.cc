@@ -194,12 +194,12 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
 }
 
 TEST_F(EvaluatorMainTest, NamesTheFlagOfAFolderThatCannotBeUsed) {
-  Write("train/eval", "");
-  ASSERT_EQ(PublishTiny(files_, folder_ + "/train", BuildVariableLayout(TinyConfig()),
-                        {1, 100, 1, 0, true}),
-            absl::OkStatus());
-  EXPECT_EQ(RunProgram(TrainDirFlag() + ConfigFlag()), 65);
-  EXPECT_THAT(stderr_, HasSubstr("/train/eval is neither a folder nor a link to one; --eval_dir"));
+  Write("other", "");
+  // It does not wait for a checkpoint first.
+  EXPECT_EQ(RunProgram(absl::StrCat(TrainDirFlag(), ConfigFlag(), "--run_once --wait_secs=0 ",
+                                    "--eval_dir=", folder_, "/other")),
+            65);
+  EXPECT_THAT(stderr_, HasSubstr("/other is neither a folder nor a link to one; --eval_dir"));
 }
 
 TEST_F(EvaluatorMainTest, ExitsWith143OnSigterm) {
