@@ -113,6 +113,17 @@ void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t a
   });
 }
 
+void MovingAverageRun(float one_minus_ema_decay, int64_t at, int count,
+                      const ConstStateVectors& from, const StateVectors& to) {
+  const Lanes rate = Broadcast(one_minus_ema_decay);
+  ForEachGroup(count, [&](int i, int remaining) HWY_ATTR {
+    const Writer writer{remaining};
+    const Lanes w = Load(from.weights + at + i);
+    const Lanes e = Load(from.ema + at + i);
+    writer.Store(to.ema + at + i, Fma(w - e, rate, e));
+  });
+}
+
 double SquaredNormRun(const float* gradient, const float* weights, float l2_weight,
                       float multiplier, int count) {
   const Lanes l2 = Broadcast(l2_weight);
@@ -140,6 +151,11 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to) {
   PUSHPULL_FOR_CHOSEN_ISA(MovingStatisticRun)(statistic, one_minus_decay, at, count, from, to);
+}
+
+void MovingAverageRun(float one_minus_ema_decay, int64_t at, int count,
+                      const ConstStateVectors& from, const StateVectors& to) {
+  PUSHPULL_FOR_CHOSEN_ISA(MovingAverageRun)(one_minus_ema_decay, at, count, from, to);
 }
 
 double SquaredNormRun(const float* gradient, const float* weights, float l2_weight,

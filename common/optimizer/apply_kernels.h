@@ -38,6 +38,11 @@ void AverageRun(absl::Span<const WeightedSource> sources, int count, float* out)
 void MovingStatisticRun(const float* statistic, float one_minus_decay, int64_t at, int count,
                         const ConstStateVectors& from, const StateVectors& to);
 
+// Moves the EMA towards weights that stay as they are: e' = fma(w - e, one_minus_ema_decay, e).
+// Writes nothing but the EMA, which there must be. The rest is as for MovingStatisticRun.
+void MovingAverageRun(float one_minus_ema_decay, int64_t at, int count,
+                      const ConstStateVectors& from, const StateVectors& to);
+
 // Returns the sum of (fma(l2_weight, w, g) * multiplier)^2, summed in double in an order that
 // depends only on count.
 double SquaredNormRun(const float* gradient, const float* weights, float l2_weight,

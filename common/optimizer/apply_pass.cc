@@ -201,6 +201,9 @@ absl::Status ApplyPass::Run(UpdateNumber number,
       const int64_t at = segment.begin;
       if (variable.frozen) {
         CopyState(optimizer_, at, segment.padded(), from, to);
+        if (optimizer_.has_ema && variable.kind == VariableKind::kTrainable) {
+          MovingAverageRun(one_minus_ema_decay, at, segment.count, from, to);
+        }
         continue;
       }
       AverageRun(sources.At(at), segment.count, average);

@@ -23,7 +23,8 @@
 //   v = fma(float(1 - moving_average_decay), s - v, v)                   the same value is its EMA
 //   v = s                                                                with moving_average_decay = 0
 //
-// Frozen variables are copied. Contributions with samples = 0 are left out; if none is left,
+// Frozen variables are copied, but the EMA of a trainable one goes on, because the variable may have
+// been updated before a restart froze it. Contributions with samples = 0 are left out; if none is left,
 // everything is copied. Padding becomes zero. The result is bit-identical for any number of threads
 // and tasks.
 //

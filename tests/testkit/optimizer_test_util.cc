@@ -219,6 +219,8 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
                  const std::vector<double>& squared_norms, const ConstStateVectors& from,
                  const StateVectors& to) {
   const double total = SumOfSamples(gradients);
+  const float one_minus_ema_decay =
+      optimizer.has_ema ? static_cast<float>(1 - ReferenceEmaDecay(optimizer, step)) : 0.0f;
   double global = 0;
   for (const double norm : squared_norms) global += norm;
   for (int64_t v = 0; v < layout.num_variables(); ++v) {
@@ -241,7 +243,10 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
       if (variable.frozen || total == 0) {
         to.weights[i] = w;
         for (int s = 0; s < optimizer.num_slots(); ++s) to.slots[s][i] = from.slots[s][i];
-        if (optimizer.has_ema) to.ema[i] = from.ema[i];
+        if (!optimizer.has_ema) continue;
+        to.ema[i] = from.ema[i];
+        if (total == 0 || variable.kind == VariableKind::kMovingStatistic) continue;
+        to.ema[i] = std::fma(w - from.ema[i], one_minus_ema_decay, from.ema[i]);
         continue;
       }
       float g = 0;
@@ -266,9 +271,7 @@ void OracleApply(const VariableLayout& layout, const OptimizerSpec& optimizer,
       for (int s = 0; s < optimizer.num_slots(); ++s) to.slots[s][i] = slots[s];
       to.weights[i] = updated;
       if (optimizer.has_ema) {
-        to.ema[i] =
-            std::fma(updated - from.ema[i],
-                     static_cast<float>(1 - ReferenceEmaDecay(optimizer, step)), from.ema[i]);
+        to.ema[i] = std::fma(updated - from.ema[i], one_minus_ema_decay, from.ema[i]);
       }
     }
   }

@@ -281,6 +281,38 @@ TEST_P(EachOptimizer, KeepsPaddingZeroAndFrozenVariablesUnchanged) {
   }
 }
 
+// A restart may freeze variables whose averages have not come to them yet.
+TEST_P(EachOptimizer, TheAverageOfAFrozenVariableComesToIt) {
+  const VariableLayout layout = MakeLayout();
+  OptimizerSpec optimizer = Make();
+  optimizer.ema_decay = 0.5;
+  const Sharding sharding(layout.total_elements(), 1);
+  ThreadPool pool(2);
+  const ApplyPass pass(&layout, sharding, 0, optimizer, &pool);
+  const OwnedState state = InitialState(layout, optimizer, 1);
+  std::vector<float> frozen;
+  std::vector<float*> averages;
+  for (int64_t v = 0; v < layout.num_variables(); ++v) {
+    const VariableSpec& variable = layout.variables()[v];
+    if (!variable.frozen || variable.kind != VariableKind::kTrainable) continue;
+    for (int64_t i = layout.offset(v); i < layout.offset(v) + layout.num_elements(v); ++i) {
+      frozen.push_back(state.vectors().weights[i]);
+      averages.push_back(&state.vectors().ema[i]);
+      *averages.back() = frozen.back() + 8.0f;
+    }
+  }
+  ASSERT_FALSE(frozen.empty());
+  const auto steps = RandomSteps(layout, 3, {11, 10});
+  for (size_t t = 0; t < steps.size(); ++t) {
+    const std::vector<double> norms = Norms(layout, optimizer, t + 1, steps[t], state);
+    const auto contributions = CutContributions(steps[t], sharding, 0, 0);
+    ASSERT_TRUE(pass.Run(t + 1, contributions, norms, state.view(), state.vectors()).ok());
+  }
+  for (size_t i = 0; i < frozen.size(); ++i) {
+    ASSERT_NEAR(*averages[i], frozen[i] + 1.0f, 1e-5f) << "three steps halve the distance";
+  }
+}
+
 TEST_P(EachOptimizer, MayOverwriteTheVectorsThatItReads) {
   const VariableLayout layout = MakeLargeLayout();
   for (const std::string& clip : With({"", "gradient_clipping_by_norm: 5"})) {
