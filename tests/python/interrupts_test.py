@@ -133,6 +133,15 @@ class Interrupts(PythonJobTest):
                     self.assertEqual(clone.wait(), 0, clone.text())
                 self.assertEqual(server.wait(), 0, server.text())
 
+    def test_program_whose_step_failed_leaves_its_place(self):
+        server = self.start_server(self.write_config(batch=8, steps=5), "failing", "--lease=3000s")
+        failing = self.start_python("failing.log", PROGRAMS / "failing_step.py", self.address("failing"))
+        self.assertEqual(failing.wait(), 1, failing.text())
+        self.assertIn("in the backward pass", failing.text())
+        again = self.start_python("again.log", PROGRAMS / "numpy_loop.py", self.address("failing"), 0, 1)
+        self.assertEqual(again.wait(), 0, again.text())
+        self.assertEqual(server.wait(), 0, server.text())
+
     def test_progress_on_a_closed_file_does_not_end_training(self):
         out = io.TextIOWrapper(io.BytesIO())
         line = ProgressLine(out)

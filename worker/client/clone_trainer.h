@@ -64,6 +64,9 @@ struct CloneTrainerOptions {
   // GradientSource::NoteWeights. A server whose job is done waits for that as long as its lease,
   // and ps tasks in other processes half as long. If the clone takes longer, a warning says so.
   bool pull_last_weights = false;
+  // An error of the source with the code ABORTED means that this clone does not come back: the
+  // server is told that it leaves, as after Stop.
+  bool leaves_when_aborted = false;
 };
 
 // Thread rule: Run is called once, by one thread; Stop may be called from any thread.
@@ -157,11 +160,11 @@ class CloneTrainer {
   absl::Status Beat();
   void StopHeartbeat();
   // Stops the heartbeats. If Run ends with `result` because training has ended or was stopped, the
-  // server is told that the clone knows; after Stop it is told that the clone leaves.
-  // Repeats that for a second if it may be lost.
+  // server is told that the clone knows; after Stop, or as leaves_when_aborted says, it is told that
+  // the clone leaves. Repeats that for a second if it may be lost.
   void EndHeartbeats(const absl::Status& result);
   // Makes one attempt. OK if there is nothing to say, or if the server knows it already.
-  absl::Status SayThatItEnds();
+  absl::Status SayThatItEnds(bool leaves);
   void RunHeartbeat();
   void NoteImages(uint64_t samples);
   void Report(const GradientResult& result, uint64_t step, uint64_t staleness);

@@ -96,12 +96,16 @@ void CloneTrainer::EndHeartbeats(const absl::Status& result) {
   session_->NoteStop(result);
   // The server waits for this clone until it hears of its end, or until the lease has ended.
   const absl::Duration limit = clock_->Now() + kLastHeartbeatLimit;
-  while (IsTransient(SayThatItEnds()) && clock_->Now() < limit) clock_->Sleep(kLastHeartbeatPause);
+  const bool leaves =
+      stop_.load() || (options_.leaves_when_aborted && result.code() == absl::StatusCode::kAborted);
+  while (IsTransient(SayThatItEnds(leaves)) && clock_->Now() < limit) {
+    clock_->Sleep(kLastHeartbeatPause);
+  }
 }
 
-absl::Status CloneTrainer::SayThatItEnds() {
+absl::Status CloneTrainer::SayThatItEnds(bool leaves) {
   if (KnowsEnd()) return has_told_end_.load() ? absl::OkStatus() : Beat();
-  return stop_.load() ? session_->Leave() : absl::OkStatus();
+  return leaves ? session_->Leave() : absl::OkStatus();
 }
 
 }  // namespace pushpull

@@ -143,6 +143,7 @@ absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const floa
   CloneTrainerOptions training;
   training.gradient_codec = options_.gradient_codec;
   training.pull_last_weights = true;
+  training.leaves_when_aborted = true;  // the program has given a batch up
   training.on_registered = [this] {
     absl::MutexLock lock(&mutex_);
     registered_ = true;

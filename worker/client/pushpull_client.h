@@ -183,8 +183,8 @@ typedef struct {
 // Does not wait for the server; pushpull_clone_next reports errors.
 PUSHPULL_CLIENT_API int pushpull_clone_finish(PushpullClone* clone, uint64_t samples, double loss,
                                               const PushpullMetric* metrics, int64_t num_metrics);
-// Gives the batch up, because the program cannot compute it. The clone ends:
-// pushpull_clone_next returns ABORTED with this message.
+// Gives the batch up, because the program cannot compute it. The clone ends and tells the server
+// that it leaves: pushpull_clone_next returns ABORTED with this message.
 PUSHPULL_CLIENT_API int pushpull_clone_give_up(PushpullClone* clone, const char* message);
 // Makes the functions above return CANCELLED, within a second or two if they wait for a server.
 // Never blocks; may be called by a signal's handler in an interpreter, but not by a C signal
