@@ -160,8 +160,8 @@ class CloneTrainer {
   absl::Status Beat();
   void StopHeartbeat();
   // Stops the heartbeats. If Run ends with `result` because training has ended or was stopped, the
-  // server is told that the clone knows; after Stop, or as leaves_when_aborted says, it is told that
-  // the clone leaves. Repeats that for a second if it may be lost.
+  // server is told that the clone knows; after Stop, or as leaves_when_aborted says, it is told
+  // that the clone leaves. Repeats that for a second if it may be lost.
   void EndHeartbeats(const absl::Status& result);
   // Makes one attempt. OK if there is nothing to say, or if the server knows it already.
   absl::Status SayThatItEnds(bool leaves);
