@@ -6,9 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 
 #include "common/config/frozen_batch_norms.h"
 #include "common/config/model_types.h"
+#include "common/config/set_values.h"
 
 namespace pushpull {
 namespace {
@@ -63,6 +66,31 @@ void WarnAboutTheWarmStart(const config::TrainEvalPipelineConfig& config,
                            : "with train_config.fine_tune_checkpoint_type: \"classification\"");
 }
 
+void WarnAboutTheOptimizer(const config::Optimizer& optimizer, EffectWarnings* warnings) {
+  const std::string field = "train_config.optimizer.";
+  warnings->Add(!optimizer.use_moving_average() &&
+                    optimizer.moving_average_decay() !=
+                        config::Optimizer::default_instance().moving_average_decay(),
+                field + "moving_average_decay", "with use_moving_average: false");
+  const auto enter = [](const auto&, const auto&, const std::string&) { return true; };
+  ForEachSetValue(optimizer, enter, [&](const SetValue& value) {
+    using Rate = config::ExponentialDecayLearningRate;
+    const auto* const rate = google::protobuf::DynamicCastToGenerated<Rate>(&value.message);
+    if (rate == nullptr || value.field.number() != Rate::kBurninLearningRateFieldNumber) return;
+    warnings->Add(rate->burnin_learning_rate() != 0 && rate->burnin_steps() == 0,
+                  field + value.path, "while burnin_steps is 0");
+  });
+}
+
+void WarnAboutDrawing(const config::EvalConfig& eval, absl::string_view when,
+                      EffectWarnings* warnings) {
+  const config::EvalConfig& unset = config::EvalConfig::default_instance();
+  warnings->Add(eval.min_score_threshold() != unset.min_score_threshold(),
+                "eval_config.min_score_threshold", when);
+  warnings->Add(eval.max_num_boxes_to_visualize() != unset.max_num_boxes_to_visualize(),
+                "eval_config.max_num_boxes_to_visualize", when);
+}
+
 // The evaluation of a classifier finds no boxes, so it neither draws nor writes any.
 void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
   const config::EvalConfig& unset = config::EvalConfig::default_instance();
@@ -72,10 +100,7 @@ void WarnAboutBoxes(const config::EvalConfig& eval, EffectWarnings* warnings) {
       eval.num_visualizations() != unset.num_visualizations() && eval.num_visualizations() > 0,
       "eval_config.num_visualizations", when);
   warnings->Add(!eval.export_path().empty(), "eval_config.export_path", when);
-  warnings->Add(eval.min_score_threshold() != unset.min_score_threshold(),
-                "eval_config.min_score_threshold", when);
-  warnings->Add(eval.max_num_boxes_to_visualize() != unset.max_num_boxes_to_visualize(),
-                "eval_config.max_num_boxes_to_visualize", when);
+  WarnAboutDrawing(eval, when, warnings);
   warnings->Add(eval.include_metrics_per_category(), "eval_config.include_metrics_per_category",
                 when);
 }
@@ -113,6 +138,54 @@ void WarnAboutMobilenetV2(const config::SsdFeatureExtractor& extractor, EffectWa
                              " unless it is SWISH: it has RELU_6, as in TensorFlow 1"));
 }
 
+void WarnAboutTargets(const config::Ssd& ssd, EffectWarnings* warnings) {
+  const config::ArgMaxMatcher& matcher = ssd.matcher().argmax_matcher();
+  if (matcher.ignore_thresholds()) {
+    const config::ArgMaxMatcher& unset = config::ArgMaxMatcher::default_instance();
+    const std::string field = "model.ssd.matcher.argmax_matcher.";
+    const char when[] = "with ignore_thresholds: true";
+    warnings->Add(matcher.matched_threshold() != unset.matched_threshold(),
+                  field + "matched_threshold", when);
+    warnings->Add(matcher.unmatched_threshold() != unset.unmatched_threshold(),
+                  field + "unmatched_threshold", when);
+  }
+  const config::HardExampleMiner& miner = ssd.loss().hard_example_miner();
+  warnings->Add(miner.min_negatives_per_image() > 0 && miner.max_negatives_per_positive() == 0,
+                "model.ssd.loss.hard_example_miner.min_negatives_per_image",
+                "while max_negatives_per_positive is 0");
+}
+
+void WarnAboutAnchors(const config::SsdAnchorGenerator& anchors, EffectWarnings* warnings) {
+  if (anchors.scales().empty()) return;
+  const config::SsdAnchorGenerator& unset = config::SsdAnchorGenerator::default_instance();
+  const std::string field = "model.ssd.anchor_generator.ssd_anchor_generator.";
+  warnings->Add(anchors.min_scale() != unset.min_scale(), field + "min_scale", "with scales");
+  warnings->Add(anchors.max_scale() != unset.max_scale(), field + "max_scale", "with scales");
+}
+
+// True asks for something even of a detector, which has it while the field is unset: the schema's
+// default is false.
+void WarnAboutDepthwise(const config::Hyperparams& hyperparams, const std::string& field,
+                        absl::string_view when, EffectWarnings* warnings) {
+  warnings->Add(hyperparams.regularize_depthwise(),
+                field + ".conv_hyperparams.regularize_depthwise", when);
+}
+
+void WarnAboutDepthwise(const config::Ssd& ssd, EffectWarnings* warnings) {
+  const config::SsdFeatureExtractor& extractor = ssd.feature_extractor();
+  const std::optional<SsdType> type = FindSsdType(extractor.type());
+  const bool follows = type.has_value() && (type->maps == FeatureMaps::kExtraLayers ||
+                                            type->maps == FeatureMaps::kFeaturePyramid);
+  const bool in_backbone = extractor.override_base_feature_extractor_hyperparams() &&
+                           !absl::StartsWith(extractor.type(), "ssd_resnet");
+  if (follows && !in_backbone && !extractor.use_depthwise()) {
+    WarnAboutDepthwise(extractor.conv_hyperparams(), "model.ssd.feature_extractor",
+                       "without use_depthwise: true: the layers that have these hyperparameters "
+                       "are no depthwise convolutions",
+                       warnings);
+  }
+}
+
 void WarnAboutTheClassifier(const config::Classifier& classifier, EffectWarnings* warnings) {
   const config::ClassifierFeatureExtractor& extractor = classifier.feature_extractor();
   const std::optional<ClassifierType> type = FindClassifierType(extractor.type());
@@ -121,6 +194,12 @@ void WarnAboutTheClassifier(const config::Classifier& classifier, EffectWarnings
                     !extractor.conv_hyperparams().has_batch_norm(),
                 "model.classifier.freeze_batchnorm",
                 "without conv_hyperparams.batch_norm: the network has no batch norms");
+  if (absl::StartsWith(extractor.type(), "resnet_v1_") ||
+      absl::StartsWith(extractor.type(), "vgg_")) {
+    WarnAboutDepthwise(
+        extractor.conv_hyperparams(), "model.classifier.feature_extractor",
+        absl::StrCat("with ", extractor.type(), ", which has no depthwise convolutions"), warnings);
+  }
 }
 
 // The fields that TensorFlow's sample configs set to no effect have their defaults there.
@@ -133,6 +212,10 @@ void WarnAboutThePredictor(const Predictor& predictor, const std::string& field,
                 field + ".dropout_keep_probability", "without use_dropout: true");
   warnings->Add(predictor.num_layers_before_predictor() > 0 && !has_depth,
                 field + ".num_layers_before_predictor", "while min_depth and max_depth are 0");
+  if (!predictor.use_depthwise()) {
+    WarnAboutDepthwise(predictor.conv_hyperparams(), field, "without use_depthwise: true",
+                       warnings);
+  }
 }
 
 void WarnAboutThePredictor(const config::BoxPredictor& box_predictor, EffectWarnings* warnings) {
@@ -179,6 +262,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   EffectWarnings effects(warnings);
   WarnAboutTheMode(config.train_config(), sync, &effects);
   WarnAboutTheWarmStart(config, &effects);
+  WarnAboutTheOptimizer(config.train_config().optimizer(), &effects);
   WarnAboutClipping(config.train_config(), warnings);
   if (config.model().has_classifier()) {
     WarnAboutBoxes(config.eval_config(), &effects);
@@ -187,7 +271,13 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   if (config.model().has_ssd()) {
     WarnAboutFreezing(config.model().ssd(), &effects);
     WarnAboutMobilenetV2(config.model().ssd().feature_extractor(), &effects);
+    WarnAboutDepthwise(config.model().ssd(), &effects);
     WarnAboutThePredictor(config.model().ssd().box_predictor(), &effects);
+    WarnAboutAnchors(config.model().ssd().anchor_generator().ssd_anchor_generator(), &effects);
+    WarnAboutTargets(config.model().ssd(), &effects);
+    if (config.eval_config().num_visualizations() == 0) {
+      WarnAboutDrawing(config.eval_config(), "while num_visualizations is 0", &effects);
+    }
   }
 }
 

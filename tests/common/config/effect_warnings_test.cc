@@ -44,6 +44,120 @@ TEST(EffectWarningsTest, AClassifierHasNoBoxes) {
       << "the default, which the effective config writes out";
 }
 
+TEST(EffectWarningsTest, AnEvaluationThatDrawsNothingHasNoBoxesToChoose) {
+  const auto effects = [](const std::string& eval) {
+    return EffectsOf("model { ssd {} } eval_config { " + eval + " }");
+  };
+  const std::string asks = " min_score_threshold: 0.1 max_num_boxes_to_visualize: 2";
+  const std::string when = " has no effect while num_visualizations is 0";
+  EXPECT_THAT(effects("num_visualizations: 0" + asks),
+              ElementsAre("eval_config.min_score_threshold" + when,
+                          "eval_config.max_num_boxes_to_visualize" + when));
+  EXPECT_THAT(effects("num_visualizations: 1" + asks), IsEmpty());
+  EXPECT_THAT(effects("num_visualizations: 0 min_score_threshold: 0.5"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, AnOptimizerWithoutMovingAverageHasNoDecay) {
+  const auto effects = [](const std::string& optimizer) {
+    return EffectsOf("train_config { optimizer { " + optimizer + " } }");
+  };
+  EXPECT_THAT(effects("use_moving_average: false moving_average_decay: 0.999"),
+              ElementsAre("train_config.optimizer.moving_average_decay has no effect with "
+                          "use_moving_average: false"));
+  EXPECT_THAT(effects("use_moving_average: false moving_average_decay: 0.9999"), IsEmpty());
+  EXPECT_THAT(effects("moving_average_decay: 0.999"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, ABurninRateNeedsSteps) {
+  const auto effects = [](const std::string& rate) {
+    return EffectsOf(
+        "train_config { optimizer { adam_optimizer { learning_rate { "
+        "exponential_decay_learning_rate { " +
+        rate + " } } } } }");
+  };
+  EXPECT_THAT(effects("burnin_learning_rate: 0.01"),
+              ElementsAre("train_config.optimizer.adam_optimizer.learning_rate."
+                          "exponential_decay_learning_rate.burnin_learning_rate has no effect "
+                          "while burnin_steps is 0"));
+  EXPECT_THAT(effects("burnin_learning_rate: 0.01 burnin_steps: 10"), IsEmpty());
+  EXPECT_THAT(effects("burnin_learning_rate: 0 initial_learning_rate: 0.01"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, SomeFieldsOfAnchorsAndTargetsExcludeOthers) {
+  const auto effects = [](const std::string& ssd) {
+    return EffectsOf("model { ssd { " + ssd + " } }");
+  };
+  const auto matcher = [&](const std::string& fields) {
+    return effects("matcher { argmax_matcher { " + fields + " } }");
+  };
+  EXPECT_THAT(
+      matcher("ignore_thresholds: true matched_threshold: 0.6 unmatched_threshold: 0.4"),
+      ElementsAre("model.ssd.matcher.argmax_matcher.matched_threshold has no effect with "
+                  "ignore_thresholds: true",
+                  HasSubstr(".unmatched_threshold has no effect with ignore_thresholds: true")));
+  EXPECT_THAT(matcher("ignore_thresholds: true matched_threshold: 0.5 unmatched_threshold: 0.5"),
+              IsEmpty());
+  EXPECT_THAT(matcher("matched_threshold: 0.6 unmatched_threshold: 0.4"), IsEmpty());
+  const auto anchors = [&](const std::string& fields) {
+    return effects("anchor_generator { ssd_anchor_generator { " + fields + " } }");
+  };
+  EXPECT_THAT(anchors("scales: 0.3 min_scale: 0.1 max_scale: 0.9"),
+              ElementsAre("model.ssd.anchor_generator.ssd_anchor_generator.min_scale has no "
+                          "effect with scales",
+                          HasSubstr(".max_scale has no effect with scales")));
+  EXPECT_THAT(anchors("scales: 0.3 min_scale: 0.2 max_scale: 0.95"), IsEmpty());
+  EXPECT_THAT(anchors("min_scale: 0.1 max_scale: 0.9"), IsEmpty());
+  const auto miner = [&](const std::string& fields) {
+    return effects("loss { hard_example_miner { " + fields + " } }");
+  };
+  EXPECT_THAT(miner("min_negatives_per_image: 3"),
+              ElementsAre("model.ssd.loss.hard_example_miner.min_negatives_per_image has no "
+                          "effect while max_negatives_per_positive is 0"));
+  EXPECT_THAT(miner("min_negatives_per_image: 3 max_negatives_per_positive: 3"), IsEmpty());
+  EXPECT_THAT(miner("min_negatives_per_image: 0"), IsEmpty());
+}
+
+TEST(EffectWarningsTest, SomeNetworksHaveNoDepthwiseConvolutions) {
+  const std::string hyperparams = " conv_hyperparams { batch_norm {} regularize_depthwise: true }";
+  const auto classifier = [&](const std::string& type) {
+    return EffectsOf("model { classifier { feature_extractor { type: '" + type + "'" + hyperparams +
+                     " } } }");
+  };
+  EXPECT_THAT(classifier("resnet_v1_50"),
+              ElementsAre("model.classifier.feature_extractor.conv_hyperparams."
+                          "regularize_depthwise has no effect with resnet_v1_50, which has no "
+                          "depthwise convolutions"));
+  EXPECT_THAT(classifier("vgg_16"), ElementsAre(HasSubstr("with vgg_16")));
+  EXPECT_THAT(classifier("mobilenet_v2"), IsEmpty());
+  EXPECT_THAT(classifier("inception_v2"), IsEmpty()) << "its first layer is depthwise";
+
+  const auto extractor = [&](const std::string& fields) {
+    return EffectsOf("model { ssd { feature_extractor { " + fields + hyperparams + " } } }");
+  };
+  const std::string override = " override_base_feature_extractor_hyperparams: true";
+  const auto warned =
+      ElementsAre(HasSubstr("model.ssd.feature_extractor.conv_hyperparams.regularize_depthwise "
+                            "has no effect without use_depthwise: true"));
+  EXPECT_THAT(extractor("type: 'ssd_resnet50_v1_fpn'" + override), warned);
+  EXPECT_THAT(extractor("type: 'ssd_mobilenet_v1'"), warned);
+  EXPECT_THAT(extractor("type: 'ssd_mobilenet_v1'" + override), IsEmpty());
+  EXPECT_THAT(extractor("type: 'ssd_resnet50_v1_fpn' use_depthwise: true"), IsEmpty());
+
+  for (const char* name :
+       {"convolutional_box_predictor", "weight_shared_convolutional_box_predictor"}) {
+    const auto predictor = [&](const std::string& fields) {
+      return EffectsOf(absl::StrCat("model { ssd { box_predictor { ", name, " {", fields,
+                                    hyperparams, " } } } }"));
+    };
+    EXPECT_THAT(
+        predictor(""),
+        ElementsAre(HasSubstr(absl::StrCat(name,
+                                           ".conv_hyperparams.regularize_depthwise has no effect "
+                                           "without use_depthwise: true"))));
+    EXPECT_THAT(predictor(" use_depthwise: true"), IsEmpty());
+  }
+}
+
 TEST(EffectWarningsTest, AClassifierWithoutBatchNormHasNoneToFreeze) {
   const auto effects = [](const std::string& extractor) {
     return EffectsOf("model { classifier { freeze_batchnorm: true feature_extractor { " +
