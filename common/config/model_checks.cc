@@ -193,18 +193,24 @@ void CheckCoderAndMatcher(const config::Ssd& ssd, FieldChecker* checker) {
 // Visitors of loss_kinds.h, which check the numbers of a loss. schema_marks.h refuses NotSupported.
 
 struct ClassificationLossChecks {
-  const config::Loss& loss;
+  const config::Ssd& ssd;
   const std::string field;
   FieldChecker* const checker;
 
   void operator()(const config::WeightedSigmoidClassificationLoss&) const {}
   void operator()(const config::WeightedSoftmaxClassificationLoss& softmax) const {
     checker->Positive(field + ".weighted_softmax.logit_scale", softmax.logit_scale());
+    if (ssd.encode_background_as_zeros()) {
+      checker->Add(Field("encode_background_as_zeros"), "false with weighted_softmax", "true",
+                   "an anchor without an object would have no loss, so that the detector would "
+                   "never learn what background is: set it to false, or use weighted_sigmoid or "
+                   "weighted_sigmoid_focal");
+    }
   }
   void operator()(const config::SigmoidFocalClassificationLoss& focal) const {
     checker->NotNegative(field + ".weighted_sigmoid_focal.gamma", focal.gamma());
     checker->Within(field + ".weighted_sigmoid_focal.alpha", focal.alpha(), 0.0, 1.0);
-    if (loss.has_hard_example_miner()) {
+    if (ssd.loss().has_hard_example_miner()) {
       checker->Add(Field("loss.hard_example_miner"), "none with weighted_sigmoid_focal", "one",
                    "the focal loss weighs hard examples itself: remove one of the two");
     }
@@ -223,7 +229,8 @@ struct LocalizationLossChecks {
   void operator()(const config::NotSupported&) const {}
 };
 
-void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
+void CheckLoss(const config::Ssd& ssd, FieldChecker* checker) {
+  const config::Loss& loss = ssd.loss();
   const std::string field = Field("loss");
   if (loss.classification_loss().classification_loss_case() ==
       config::ClassificationLoss::CLASSIFICATION_LOSS_NOT_SET) {
@@ -231,7 +238,7 @@ void CheckLoss(const config::Loss& loss, FieldChecker* checker) {
                      "weighted_sigmoid { }, weighted_softmax { } or weighted_sigmoid_focal { }");
   }
   VisitClassificationLoss(loss.classification_loss(),
-                          ClassificationLossChecks{loss, field + ".classification_loss", checker});
+                          ClassificationLossChecks{ssd, field + ".classification_loss", checker});
   if (loss.localization_loss().localization_loss_case() ==
       config::LocalizationLoss::LOCALIZATION_LOSS_NOT_SET) {
     checker->Missing(field + ".localization_loss", "weighted_smooth_l1 { } or weighted_l2 { }");
@@ -326,7 +333,7 @@ void CheckSsd(const config::Ssd& ssd, FieldChecker* checker, std::vector<std::st
   CheckPredictor(ssd, checker);
   CheckAnchors(ssd, checker);
   CheckCoderAndMatcher(ssd, checker);
-  CheckLoss(ssd.loss(), checker);
+  CheckLoss(ssd, checker);
   CheckPostProcessing(ssd.post_processing(), checker);
 }
 

@@ -93,6 +93,23 @@ TEST(SsdMobilenetTest, SsdliteHas4450000Weights) {
             (std::vector<int64_t>{1, 1, 128, 6 * 91}));
 }
 
+TEST(SsdMobilenetTest, SoftmaxNeedsATargetForBackground) {
+  const auto problems = [](const std::string& fields) {
+    const auto config =
+        MakeSsdTestConfig("ssd_mobilenet_v1", "loss { classification_loss { " + fields);
+    return std::string(ValidatePipelineConfig(config, {}).ToStatus("test").message());
+  };
+  EXPECT_THAT(problems("weighted_softmax {} } } encode_background_as_zeros: true"),
+              HasSubstr("model.ssd.encode_background_as_zeros: expected false with "
+                        "weighted_softmax, got true; an anchor without an object would have no "
+                        "loss"));
+  EXPECT_THAT(problems("weighted_softmax {} } }"), Not(HasSubstr("model.ssd")));
+  for (const std::string sigmoid : {"weighted_sigmoid", "weighted_sigmoid_focal"}) {
+    EXPECT_THAT(problems(sigmoid + " {} } } encode_background_as_zeros: true"),
+                Not(HasSubstr("encode_background_as_zeros")));
+  }
+}
+
 // Layers have biases if their conv_hyperparams have no batch_norm, as they do in TensorFlow.
 TEST(SsdMobilenetTest, LayersAfterTheBackboneMayDoWithoutBatchNorm) {
   auto config = MakeSsdTestConfig("ssd_mobilenet_v1",
