@@ -3,12 +3,14 @@
 #include <optional>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
+#include "common/config/augmentation_steps.h"
 #include "common/config/frozen_batch_norms.h"
 #include "common/config/model_types.h"
 #include "common/config/set_values.h"
@@ -202,6 +204,49 @@ void WarnAboutTheClassifier(const config::Classifier& classifier, EffectWarnings
   }
 }
 
+// A visitor of augmentation_steps.h: whether a step crops, but never an image without boxes.
+struct NeverCropsWithoutBoxes {
+  // Such an image counts as one box, of which the window has to cover min_object_covered. The share
+  // of a window that is not the whole image is below 1 and at most max_area.
+  template <typename Crop>
+  static bool KeepsAll(const Crop& crop) {
+    return crop.min_object_covered() >= 1 || crop.min_object_covered() > crop.max_area();
+  }
+  template <typename Crops>
+  static bool AllKeepAll(const Crops& crops) {
+    return !crops.empty() && absl::c_all_of(crops, KeepsAll<typename Crops::value_type>);
+  }
+
+  bool operator()(const config::RandomCropImage& crop) const { return KeepsAll(crop); }
+  bool operator()(const config::SSDRandomCrop& crop) const { return AllKeepAll(crop.operations()); }
+  bool operator()(const config::SSDRandomCropPad& crop) const {
+    return AllKeepAll(crop.operations());
+  }
+  bool operator()(const config::SSDRandomCropFixedAspectRatio& crop) const {
+    return AllKeepAll(crop.operations());
+  }
+  template <typename Step>
+  bool operator()(const Step&) const {
+    return false;
+  }
+};
+
+void WarnAboutCropsWithoutBoxes(const config::TrainConfig& train,
+                                std::vector<std::string>* warnings) {
+  for (int i = 0; i < train.data_augmentation_options_size(); ++i) {
+    const config::PreprocessingStep& step = train.data_augmentation_options(i);
+    if (!VisitAugmentationStep(step, NeverCropsWithoutBoxes{})) continue;
+    const auto& name =
+        step.GetDescriptor()->FindFieldByNumber(step.preprocessing_step_case())->name();
+    warnings->push_back(absl::StrCat(
+        "train_config.data_augmentation_options[", i, "].", name,
+        step.has_random_crop_image() ? " never crops" : ".operations never crop",
+        " with a classifier: an image without boxes counts as one box, and no smaller window that "
+        "max_area allows covers min_object_covered of it; set min_object_covered to less than "
+        "max_area, for example to 0"));
+  }
+}
+
 // The fields that TensorFlow's sample configs set to no effect have their defaults there.
 template <typename Predictor>
 void WarnAboutThePredictor(const Predictor& predictor, const std::string& field, bool has_depth,
@@ -267,6 +312,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   if (config.model().has_classifier()) {
     WarnAboutBoxes(config.eval_config(), &effects);
     WarnAboutTheClassifier(config.model().classifier(), &effects);
+    WarnAboutCropsWithoutBoxes(config.train_config(), warnings);
   }
   if (config.model().has_ssd()) {
     WarnAboutFreezing(config.model().ssd(), &effects);

@@ -170,6 +170,36 @@ TEST(EffectWarningsTest, AClassifierWithoutBatchNormHasNoneToFreeze) {
   EXPECT_THAT(effects("type: 'mobilenet_v2'"), IsEmpty());
 }
 
+TEST(EffectWarningsTest, ACropOfAnImageWithoutBoxesMustNotHaveToCoverAllOfIt) {
+  const auto effects = [](const std::string& model, const std::string& step) {
+    return EffectsOf("model { " + model + " {} } train_config { data_augmentation_options { " +
+                     step + " } }");
+  };
+  const auto classifier = [&](const std::string& step) { return effects("classifier", step); };
+  const std::string first = "train_config.data_augmentation_options[0].";
+  EXPECT_THAT(
+      classifier("random_crop_image {}"),
+      ElementsAre(AllOf(HasSubstr(first + "random_crop_image never crops with a classifier"),
+                        HasSubstr("set min_object_covered to less than max_area"))));
+  EXPECT_THAT(effects("ssd", "random_crop_image {}"), IsEmpty());
+  EXPECT_THAT(classifier("random_crop_image { min_object_covered: 0.6 max_area: 0.5 }"),
+              ElementsAre(HasSubstr("never crops")));
+  EXPECT_THAT(classifier("random_crop_image { min_object_covered: 0.5 max_area: 0.5 }"), IsEmpty())
+      << "a window of this area crops";
+  EXPECT_THAT(classifier("random_crop_image { min_object_covered: 0.9 }"), IsEmpty());
+
+  const std::string all = " operations { min_object_covered: 1 max_area: 1 }";
+  const std::string some = " operations { min_object_covered: 0.5 max_area: 1 }";
+  for (const std::string name :
+       {"ssd_random_crop", "ssd_random_crop_pad", "ssd_random_crop_fixed_aspect_ratio"}) {
+    EXPECT_THAT(classifier(name + " {" + all + all + " }"),
+                ElementsAre(HasSubstr(first + name + ".operations never crop with a classifier")));
+    EXPECT_THAT(classifier(name + " {" + all + some + " }"), IsEmpty());
+    EXPECT_THAT(classifier(name + " {}"), IsEmpty()) << "the defaults crop";
+  }
+  EXPECT_THAT(classifier("random_horizontal_flip {}"), IsEmpty());
+}
+
 TEST(EffectWarningsTest, SomeFieldsOfAPredictorNeedAnother) {
   const auto effects = [](const std::string& predictor) {
     return EffectsOf("model { ssd { box_predictor { " + predictor + " } } }");
