@@ -67,5 +67,25 @@ TEST(SchemaMarksTest, WarnsOfAFieldWithoutEffect) {
                           "its name and by its display_name"}));
 }
 
+TEST(SchemaMarksTest, AcceptsThatConvHyperparamsHoldForAllLayersOfAPredictor) {
+  config::TrainEvalPipelineConfig config;
+  auto* const predictor = config.mutable_model()
+                              ->mutable_ssd()
+                              ->mutable_box_predictor()
+                              ->mutable_weight_shared_convolutional_box_predictor();
+  predictor->set_apply_conv_hyperparams_to_heads(true);
+  predictor->set_apply_conv_hyperparams_pointwise(true);
+  FieldChecker checker;
+  std::vector<std::string> warnings;
+  CheckSchemaMarks(config, &checker, &warnings);
+  EXPECT_TRUE(checker.problems().empty());
+  const std::string field =
+      "model.ssd.box_predictor.weight_shared_convolutional_box_predictor.apply_conv_hyperparams_";
+  const std::string reason =
+      " has no effect: conv_hyperparams hold for all layers of the predictor, as with true";
+  EXPECT_EQ(warnings,
+            (std::vector<std::string>{field + "to_heads" + reason, field + "pointwise" + reason}));
+}
+
 }  // namespace
 }  // namespace pushpull
