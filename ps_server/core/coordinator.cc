@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 
 #include "common/base/passing_error.h"
@@ -14,13 +15,20 @@
 namespace pushpull {
 namespace {
 
-// UNAVAILABLE: another shard than `shard` has answered, or one of another build. If that were not
-// noticed, two addresses in the wrong order would look like tasks that restart again and again.
-absl::Status CheckAnswer(uint32_t shard, const ShardReply& reply) {
+// UNAVAILABLE: another shard than `shard` has answered, or one of another build or another run. If
+// that were not noticed, two addresses in the wrong order would look like tasks that restart again
+// and again, and a task of another run like one that has lost its versions.
+absl::Status CheckAnswer(uint32_t shard, const std::string& run_id, const ShardReply& reply) {
   const auto* const state = std::get_if<ps::ShardStateReply>(&reply);
   if (state == nullptr) return absl::OkStatus();
   const absl::Status same = CheckProtocolVersion("its ps task", state->protocol_version());
   if (!same.ok()) return absl::UnavailableError(same.message());
+  if (!state->job_run_id().empty() && state->job_run_id() != run_id) {
+    return absl::UnavailableError(absl::StrFormat(
+        "a ps task of run %s, not of run %s, answers at the address of ps task %d: end it if it is "
+        "left over from an earlier run, or give each run addresses of its own",
+        absl::BytesToHexString(state->job_run_id()), absl::BytesToHexString(run_id), shard));
+  }
   if (state->shard() == shard) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrFormat("ps task %d answers at the address of ps task %d: give all tasks the same "
@@ -125,7 +133,7 @@ void Coordinator::On(const coordinator_event::ShardReplied& event) {
   }
   if (fan_out == nullptr) return;  // the answer is no longer awaited
   absl::Status failure = event.reply.status();
-  if (failure.ok()) failure = CheckAnswer(*shard, *event.reply);
+  if (failure.ok()) failure = CheckAnswer(*shard, options_.run_id, *event.reply);
   if (!failure.ok()) return OnShardFailure(fan_out, *shard, failure);
   fan_out->SetReply(*shard, *event.reply);
   if (fan_out == &polls_) {

@@ -71,6 +71,7 @@ class CoordinatorTest : public testing::Test {
       ps::ShardStateReply state;
       state.set_run_id(kRun);
       state.set_shard(swapped_ ? 1 - call.shard : call.shard);
+      state.set_job_run_id(call.shard == 1 ? run_of_1_ : kRun);
       state.set_protocol_version(protocol_of_shards_);
       state.set_boot_id(boot_ids_[call.shard]);
       state.set_epoch(coordinator_->epoch());
@@ -222,8 +223,9 @@ class CoordinatorTest : public testing::Test {
   absl::Status take_over_status_;
   bool hold_publish_ = false;  // publishing a checkpoint does not complete
   absl::Status snapshot_status_;
-  bool silent_ = false;   // shards do not answer
-  bool swapped_ = false;  // shards 0 and 1 answer for each other
+  bool silent_ = false;          // shards do not answer
+  bool swapped_ = false;         // shards 0 and 1 answer for each other
+  std::string run_of_1_ = kRun;  // the run that the task of shard 1 says it serves
   uint32_t protocol_of_shards_ = kProtocolVersion;
   int failing_restores_ = 0;  // number of restores that end with restore_status_
   absl::Status restore_status_;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -210,6 +212,45 @@ TEST_F(RecoveryTest, AddressesInTheWrongOrderAreNamedAndBeginNoEpochs) {
   for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
   EXPECT_TRUE(Take<coordinator_action::PersistEpoch>().empty());
   EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("ps task 1 answers at the address of"));
+}
+
+// It holds no version of this run, so the other shards would be told to give theirs up.
+TEST_F(RecoveryTest, ATaskOfAnotherRunIsNamedAndCostsNoVersions) {
+  options_.tasks = 2;
+  run_of_1_ = "another run";
+  held_ = {{6, 8}};
+  checkpoint_ = FoundCheckpoint{{3, 5}};
+  const auto restores = [this] {
+    const auto calls = Take<coordinator_action::CallShard>();
+    return std::count_if(calls.begin(), calls.end(), [](const auto& call) {
+      return std::holds_alternative<shard_call::Restore>(call.call);
+    });
+  };
+  const std::string named =
+      absl::StrCat("a ps task of run ", absl::BytesToHexString("another run"), ", not of run ",
+                   absl::BytesToHexString(kRun), ", answers at the address of ps task 1");
+  Start();
+  for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
+  EXPECT_EQ(Take<coordinator_action::PersistEpoch>().size(), 1u);
+  EXPECT_EQ(restores(), 0);
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr("shard 1 of 2 (" + named));
+  run_of_1_ = kRun;
+  Pass(absl::Seconds(3));
+  const auto serving = Take<coordinator_action::Serving>();
+  ASSERT_EQ(serving.size(), 1u);
+  EXPECT_EQ(serving[0].version, 8u);
+  EXPECT_EQ(restores(), 2);
+  // Also while the job serves.
+  run_of_1_ = "another run";
+  boot_ids_[1] = 2;
+  for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
+  EXPECT_TRUE(Take<coordinator_action::PersistEpoch>().empty());
+  EXPECT_EQ(restores(), 0);
+  EXPECT_THAT(coordinator_->WaitingFor(now_), HasSubstr(named));
+  // A task that has begun to listen and knows no run yet is no task of another run.
+  run_of_1_ = "";
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Take<coordinator_action::Serving>().size(), 1u);
 }
 
 TEST_F(RecoveryTest, AShardOfAnotherBuildIsNamedAndAwaited) {
