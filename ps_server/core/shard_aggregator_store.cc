@@ -25,8 +25,8 @@ absl::Status ShardAggregator::CheckRestore(const ps::RestoreRequest& request) co
     return absl::InvalidArgumentError(
         absl::StrFormat("epoch %d cannot follow epoch %d of this shard", request.epoch(), epoch_));
   }
-  if (!request.boot_ids().empty() && (request.boot_ids_size() != static_cast<int>(options_.tasks) ||
-                                      request.boot_ids(options_.shard) != options_.boot_id)) {
+  const int shard = static_cast<int>(options_.shard);
+  if (shard < request.boot_ids_size() && request.boot_ids(shard) != options_.boot_id) {
     return ProtocolError(ps::ErrorDetail::EPOCH_CHANGED, epoch_, version_,
                          "this shard has restarted since it told its state");
   }
@@ -129,7 +129,8 @@ void ShardAggregator::StartWaitingWork() {
       held_versions_.erase(held_versions_.begin());
     }
     restoring_ = {restore_.version_epoch(), restore_.step()};
-    actions_.push_back(shard_action::StoreRestore{restore_.source(), restoring_});
+    actions_.push_back(
+        shard_action::StoreRestore{restore_.source(), restoring_, restore_.boot_ids_size()});
   } else if (apply_waits_) {
     if (IsHeldBySnapshot(apply_.step())) return;
     StartApply();

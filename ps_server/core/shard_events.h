@@ -148,10 +148,11 @@ struct CommitPush {
 
 // Restore the version. Afterwards the store holds it under this id, and no version that is newer or
 // belongs to another history. FAILED_PRECONDITION: the memory (MAPPED) or the train_dir
-// (CHECKPOINT) has this number only from another epoch.
+// (CHECKPOINT) has this number only from another epoch. UNAVAILABLE: the order is not of this job.
 struct StoreRestore {
   ps::RestoreRequest::Source source = ps::RestoreRequest::MAPPED;
   VersionId id;
+  int tasks = 0;  // of the job that gives the order; 0: not said
 };
 // Compute the squared norms that version `step` needs, from version step - 1 and the contributions.
 struct StoreMeasure {

@@ -70,6 +70,11 @@ std::vector<VersionId> ShardStore::HeldVersions() const {
 
 absl::StatusOr<std::string> ShardStore::Restore(const shard_action::StoreRestore& order) {
   PP_RETURN_IF_ERROR(hooks_.may_restore());
+  if (order.tasks != 0 && order.tasks != job_->sharding.tasks()) {
+    return absl::UnavailableError(absl::StrCat("the job that orders this has ", order.tasks,
+                                               " tasks, that of shard ", shard_, " has ",
+                                               job_->sharding.tasks()));
+  }
   PP_ASSIGN_OR_RETURN(std::string marks, RestoreVersion(order));
   PP_RETURN_IF_ERROR(hooks_.on_restored());
   return marks;

@@ -184,10 +184,21 @@ TEST_F(ShardOrdersTest, ChecksEveryRestore) {
   event = RestoreOf(uint64_t{1} << 40);
   EXPECT_TRUE(absl::IsInvalidArgument(RestoreStatus(event)));
   event = RestoreOf(3);
+  event.request.add_boot_ids(6);
   event.request.add_boot_ids(5);
-  EXPECT_EQ(KindOf(RestoreStatus(event)), ps::ErrorDetail::EPOCH_CHANGED)
-      << "there are two tasks, and one boot id";
+  EXPECT_EQ(KindOf(RestoreStatus(event)), ps::ErrorDetail::EPOCH_CHANGED) << "shard 0 has 5";
   EXPECT_EQ(shard_->epoch(), 2u);
+}
+
+// The store asks task 0 before it obeys, and so learns that the job has other settings now. A
+// refusal here would make the coordinator begin one epoch after another.
+TEST_F(ShardOrdersTest, ARestoreOfAnotherNumberOfTasksGoesToTheStore) {
+  for (const int tasks : {1, 3}) {
+    MakeShard(/*sync=*/true, /*tasks=*/2);
+    shard_event::Restore event = RestoreOf(3);
+    for (int task = 0; task < tasks; ++task) event.request.add_boot_ids(5 + task);
+    EXPECT_EQ(Only<shard_action::StoreRestore>(shard_->Handle(event)).tasks, tasks);
+  }
 }
 
 TEST_F(ShardOrdersTest, AShardThatHoldsNothingSaysSo) {

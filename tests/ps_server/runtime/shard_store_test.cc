@@ -256,5 +256,18 @@ TEST(ShardStoreTest, RestoresOnlyAVersionOfTheGivenEpoch) {
   EXPECT_EQ(shard.store().HeldVersions(), (std::vector<VersionId>{{0, 0}}));
 }
 
+TEST(ShardStoreTest, KeepsItsVersionsFromAJobWithAnotherNumberOfTasks) {
+  Shard shard;
+  EXPECT_TRUE(shard.Apply(1, shard.Contributions(1)).ok());
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::INITIAL;
+  restore.tasks = 2;
+  const absl::Status refused = shard.store().Restore(restore).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_EQ(shard.variables().newest(), 1u);
+  restore.tasks = 1;
+  EXPECT_TRUE(shard.store().Restore(restore).ok());
+}
+
 }  // namespace
 }  // namespace pushpull

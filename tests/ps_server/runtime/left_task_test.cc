@@ -1,0 +1,77 @@
+// A ps task that is left alone while another task 0 comes to the address of its own one.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/checkpoint/train_dir.h"
+#include "common/wire/error_detail.h"
+#include "ps_server/runtime/server.h"
+#include "tests/testkit/job/test_job.h"
+#include "tests/testkit/raw_call.h"
+
+namespace pushpull {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+class LeftTaskTest : public ::testing::Test {
+ protected:
+  std::string Address(int task) const { return absl::StrCat("unix:", folder_.path(), "/ps", task); }
+  // task: -1 for a server with all tasks, which listens at the address of task 0.
+  std::unique_ptr<Server> Start(int task, int tasks, const std::string& train_dir = "train") {
+    ServerOptions options;
+    options.config = MakeTinyConfig("num_steps: 1000000");
+    options.train_dir = absl::StrCat(folder_.path(), "/", train_dir);
+    options.state_dir = folder_.path() + "/state";
+    options.tasks = tasks;
+    options.task_index = task;
+    for (int i = 0; i < tasks; ++i) options.cluster.push_back(Address(i));
+    options.listen = Address(task < 0 ? 0 : task);
+    auto server = Server::Create(std::move(options), &files_, &clock_);
+    EXPECT_TRUE(server.ok()) << server.status();
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+  bool AwaitServing(int task) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (Health(Address(task), "ps.ParameterServer") != 1) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return true;
+  }
+
+  TestFolder folder_;
+  PosixFileSystem files_;
+  SteadyClock clock_;
+};
+
+TEST_F(LeftTaskTest, EndsWhenTask0ReturnsWithMoreTasks) {
+  auto task_0 = Start(0, 2);
+  auto left = Start(1, 2);
+  ASSERT_TRUE(task_0 != nullptr && left != nullptr);
+  ASSERT_TRUE(AwaitServing(1));
+  task_0.reset();  // killed
+  task_0 = Start(0, 3);
+  const auto task_2 = Start(2, 3);
+  ASSERT_TRUE(task_0 != nullptr && task_2 != nullptr);
+  const std::optional<absl::Status> end = left->WaitForEnd(kPatience);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(GetErrorDetail(*end).kind(), ps::ErrorDetail::JOB_CHANGED) << *end;
+  EXPECT_THAT(std::string(end->message()), HasSubstr("has 3 tasks, this task 1 was told 2"));
+  EXPECT_EQ(ReadEpoch(files_, folder_.path() + "/train").value_or(0), 2u)
+      << "no epoch follows before another task 1 comes";
+  left->Stop(*end);
+  left = Start(1, 3);
+  EXPECT_TRUE(AwaitServing(0));
+}
+
+}  // namespace
+}  // namespace pushpull
