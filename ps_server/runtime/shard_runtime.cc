@@ -178,11 +178,17 @@ void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
 void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
   NoteCoordinatorCall();
+  const auto event = Open(shard_event::Restore{.request = request}, &restores_, std::move(done));
+  Answers answers;
   {
     absl::MutexLock lock(&mutex_);
+    if (stop_) return;
+    // The key changes together with the epoch. Otherwise a late order of an older epoch could bring
+    // back its key after a newer one has set its own.
     if (aggregator_.CheckRestore(request).ok()) macs_.SetKey(request.mac_key());
+    for (ShardAction& action : aggregator_.Handle(event)) Carry(std::move(action), &answers);
   }
-  Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)));
+  for (const auto& answer : answers) answer();
 }
 
 void ShardRuntime::MeasureNorm(const ps::ApplyRequest& request,
