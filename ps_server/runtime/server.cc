@@ -42,6 +42,17 @@ absl::Status SecretError(const absl::Status& status) {
                    "--peer_secret_file"));
 }
 
+// Asks task 0 to drain the job of this run. WRONG_RUN: task 0 serves another run, which goes on.
+absl::Status DrainRun(PsClient* coordinator, const std::string& run_id) {
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  PP_ASSIGN_OR_RETURN(const ps::JobReply told, coordinator->GetJob(request, kDrainTimeout));
+  if (told.run_id() == run_id) return coordinator->Drain({}, kDrainTimeout).status();
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+  return MakeError(detail, "ps task 0 serves another run");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> TaskAddress(const std::string& first, int index) {
@@ -94,9 +105,8 @@ absl::Status Server::Open() {
     core.may_restore = [this, client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
       return CheckRestore(client.get());
     };
-    core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
-      return client->Drain({}, kDrainTimeout).status();
-    };
+    core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0])),
+                      run_id = core.run_id] { return DrainRun(client.get(), run_id); };
     if (options_.trace_clock != nullptr) {
       clock_follower_ = std::make_unique<ClockFollower>(ClientOf(options_.cluster[0]), clock_,
                                                         options_.trace_clock);

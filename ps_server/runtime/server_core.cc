@@ -18,17 +18,11 @@
 #include "common/wire/error_detail.h"
 #include "ps_server/core/membership.h"
 #include "ps_server/core/stop_reason.h"
+#include "ps_server/runtime/job_drain.h"
 #include "ps_server/store/state_of_other_tasks.h"
 
 namespace pushpull {
 namespace {
-
-// How long task 0 in another process may stay silent before this task counts it as gone.
-constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
-// How a task in a process without the coordinator drains the job: its pause between two attempts,
-// and its limit, which is over before Slurm and Kubernetes by default send SIGKILL (30 seconds).
-constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
-constexpr absl::Duration kDrainLimit = absl::Seconds(28);
 
 uint64_t NewBootId() {
   absl::BitGen random;
@@ -367,21 +361,14 @@ void ServerCore::DrainJob() {
   const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return end_.has_value() || closing_;
   };
-  const absl::Duration start = clock_->Now();
-  absl::Duration last_answer = start;
-  for (;;) {
-    const absl::Status asked = options_.drain_job();
-    const absl::Duration now = clock_->Now();
-    if (asked.ok() || GetErrorDetail(asked).kind() != ps::ErrorDetail::UNKNOWN) last_answer = now;
-    if (now - last_answer >= kSilentCoordinator || now - start >= kDrainLimit) {
-      LOG(WARNING) << "ps task 0 has not ended the job in "
-                   << absl::FormatDuration(absl::Trunc(now - start, absl::Seconds(1)))
-                   << "; steps since the last checkpoint are in this task's mapped state only";
-      return End(absl::CancelledError("drained"));
-    }
+  const auto await_end = [this, &over](absl::Duration patience) {
     absl::MutexLock lock(&mutex_);
-    if (end_changed_.Await(&mutex_, over, kDrainPause)) return;
-  }
+    return end_changed_.Await(&mutex_, over, patience);
+  };
+  const std::string why = DrainThroughTask0(options_.drain_job, await_end, clock_);
+  if (why.empty()) return;
+  LOG(WARNING) << why << "; steps since the last checkpoint are in this task's mapped state only";
+  End(absl::CancelledError("drained"));
 }
 
 void ServerCore::AnnounceEnd(const absl::Status& end) {

@@ -67,7 +67,8 @@ struct ServerCoreOptions : SharedServerOptions {
   int first_task = 0;  // this process holds first_task .. first_task + num_tasks - 1
   int num_tasks = 1;
   std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
-  // Asks task 0 to drain the job. Unused in the process of task 0. May block for seconds.
+  // Asks task 0, which is in another process, to drain the job. WRONG_RUN: task 0 serves another
+  // run, which goes on. Unused in the process of task 0. May block for seconds.
   std::function<absl::Status()> drain_job;
   // Called before a shard of this process is restored, by the thread of its store, which it may
   // block for seconds. An error is the answer to the restore, which then changes nothing.
@@ -170,7 +171,7 @@ class ServerCore {
   void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends this task as the coordinator in another process orders.
   void EndAsTold(const ps::EndTaskRequest& request);
-  // Asks task 0 for the drain until the job has ended; runs on drain_.
+  // Has task 0 drain the job, or ends this task alone; runs on drain_.
   void DrainJob();
 
   const JobSpec job_;

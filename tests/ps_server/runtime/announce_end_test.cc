@@ -177,6 +177,9 @@ TEST(DrainOfATaskTest, WaitsForTask0AsLongAsItAnswersButNotUntilSigkill) {
   EXPECT_EQ(DrainOfTask1(MakeError(not_ready, "starting")), absl::Seconds(28));
   EXPECT_EQ(DrainOfTask1(absl::UnavailableError("no route to host")), absl::Seconds(8))
       << "the first attempt that ends after five seconds of silence is the last one";
+  ps::ErrorDetail wrong_run;
+  wrong_run.set_kind(ps::ErrorDetail::WRONG_RUN);
+  EXPECT_EQ(DrainOfTask1(MakeError(wrong_run, "another job")), absl::Seconds(4));
 }
 
 TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {

@@ -14,6 +14,7 @@
 #include "ps_server/runtime/server.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/raw_call.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -71,6 +72,25 @@ TEST_F(LeftTaskTest, EndsWhenTask0ReturnsWithMoreTasks) {
   left->Stop(*end);
   left = Start(1, 3);
   EXPECT_TRUE(AwaitServing(0));
+}
+
+TEST_F(LeftTaskTest, DrainsNoOtherRunThatHasTheAddressOfTask0) {
+  auto task_0 = Start(0, 2);
+  const auto left = Start(1, 2);
+  ASSERT_TRUE(task_0 != nullptr && left != nullptr);
+  ASSERT_TRUE(AwaitServing(1));
+  task_0.reset();  // killed
+  const auto other = Start(-1, 1, "other");
+  ASSERT_NE(other, nullptr);
+  ASSERT_TRUE(AwaitServing(0));
+  const WarningSink sink;
+  left->Drain();
+  const std::optional<absl::Status> end = left->WaitForEnd(kPatience);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(absl::IsCancelled(*end)) << *end;
+  EXPECT_EQ(sink.Count("another run has the address of ps task 0"), 1);
+  EXPECT_FALSE(other->end_wanted());
+  EXPECT_FALSE(other->WaitForEnd(absl::ZeroDuration()).has_value());
 }
 
 }  // namespace
