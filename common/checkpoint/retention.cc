@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -19,6 +20,7 @@ namespace pushpull {
 namespace {
 
 struct DatedCheckpoint {
+  std::string run_id;  // empty: the manifest does not verify
   uint64_t epoch = 0;
   CheckpointAge age;
 };
@@ -33,19 +35,23 @@ absl::StatusOr<DatedCheckpoint> ReadAge(FileSystem& files, const std::string& di
   if (IsReadFailure(manifest.status())) return manifest.status();
   result.age.readable = manifest.ok();
   if (!manifest.ok()) return result;
+  result.run_id = manifest->run_id;
   result.epoch = manifest->epoch;
   result.age.since_start = absl::Seconds(manifest->saved_unix - manifest->run_started_unix);
   return result;
 }
 
-// Returns the ages in the order that SelectForDeletion expects. Sorting by epoch first makes a step
-// that was reached again after a rollback newer than a higher step from before the rollback.
+// Returns the ages of the run's checkpoints in the order that SelectForDeletion expects, and leaves
+// those of other runs out. Sorting by epoch first makes a step that was reached again after a
+// rollback newer than a higher step from before the rollback.
 absl::StatusOr<std::vector<CheckpointAge>> ReadAges(FileSystem& files, const std::string& directory,
-                                                    const std::vector<uint64_t>& steps) {
+                                                    const std::vector<uint64_t>& steps,
+                                                    absl::string_view run_id) {
   std::vector<DatedCheckpoint> dated;
   for (const uint64_t step : steps) {
     PP_ASSIGN_OR_RETURN(DatedCheckpoint checkpoint, ReadAge(files, directory, step));
-    dated.push_back(checkpoint);
+    const bool is_of_other_run = checkpoint.age.readable && checkpoint.run_id != run_id;
+    if (!is_of_other_run) dated.push_back(std::move(checkpoint));
   }
   const auto key = [](const DatedCheckpoint& checkpoint) {
     return std::make_tuple(checkpoint.age.readable, checkpoint.epoch, checkpoint.age.step);
@@ -179,10 +185,11 @@ EvaluationRecord::~EvaluationRecord() {
 }
 
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
-                            const RetentionPolicy& policy) {
+                            absl::string_view run_id, const RetentionPolicy& policy) {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
-  if (steps.empty()) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages, ReadAges(files, directory, steps));
+  PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages,
+                      ReadAges(files, directory, steps, run_id));
+  if (ages.empty()) return absl::OkStatus();
   // Nothing is deleted while the pinned steps cannot be read, because it could be one of these.
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinnedSteps(files, directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "common/base/file_system.h"
@@ -91,12 +92,15 @@ inline constexpr char kEvaluatingFile[] = "evaluating";
 absl::StatusOr<std::vector<uint64_t>> ReadPinnedSteps(FileSystem& files,
                                                       const std::string& directory);
 
-// Deletes the checkpoints that the policy does not keep, except for the best one and the one that
-// is being evaluated. First reads the newest checkpoint back and verifies it, if there is anything
-// to delete. On an error, including an unreadable best_checkpoint or evaluating, it deletes nothing
-// more and returns the reason. Blocks on the disk.
+// Deletes the checkpoints of the run that the policy does not keep, except for the best one and the
+// one that is being evaluated. A checkpoint of another run does not count and is never deleted; one
+// whose manifest does not verify may be of any run and is treated as one of this run. If there is
+// anything to delete, it first reads the newest checkpoint of the run back and verifies it.
+//   run_id: hex, as in the manifests
+// On an error, including an unreadable best_checkpoint or evaluating, it deletes nothing more and
+// returns the reason. Blocks on the disk.
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
-                            const RetentionPolicy& policy);
+                            absl::string_view run_id, const RetentionPolicy& policy);
 
 }  // namespace pushpull
 

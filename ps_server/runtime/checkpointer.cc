@@ -239,7 +239,7 @@ void Checkpointer::RemoveOld() {
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),
                                absl::Hours(train.keep_checkpoint_every_n_hours())};
-  const absl::Status thinned = ApplyRetention(*files_, train_dir_, policy);
+  const absl::Status thinned = ApplyRetention(*files_, train_dir_, run_id_, policy);
   if (!thinned.ok()) LOG(WARNING) << "old checkpoints stay: " << thinned.message();
 }
 

@@ -9,8 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint_paths.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/memory_file_system.h"
@@ -77,6 +79,14 @@ class ApplyRetentionTest : public ::testing::Test {
     policy_.max_to_keep = 2;
   }
 
+  void SaveOfOtherRun(uint64_t epoch, uint64_t step) {
+    ASSERT_EQ(SaveTestCheckpoint(files_, "/d", layout_, epoch, step, 1), absl::OkStatus());
+    CheckpointManifest manifest = *ReadManifest(files_, "/d", step);
+    manifest.run_id = std::string(32, 'e');
+    const std::string path = absl::StrCat("/d/", CheckpointName(step), "/", kManifestFile);
+    files_.Corrupt(path, SerializeManifest(manifest));
+  }
+
   const VariableLayout layout_ = TestLayout(3);
   MemoryFileSystem files_;
   RetentionPolicy policy_;
@@ -88,10 +98,28 @@ TEST_F(ApplyRetentionTest, DeletesOldOnesButKeepsTheBest) {
   ASSERT_TRUE(best.ok() && best->has_value());
   EXPECT_EQ((*best)->metric, "accuracy");
   EXPECT_EQ((*best)->value, 0.75);
-  ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+  ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
   EXPECT_THAT(*files_.List("/d"),
               ElementsAre("checkpoint", "ckpt-00000010", "ckpt-00000030", "ckpt-00000040", "eval"));
+}
+
+TEST_F(ApplyRetentionTest, LeavesAndDoesNotCountCheckpointsOfOtherRuns) {
+  for (const uint64_t epoch : {0, 9}) {  // older and newer than those of this run
+    SaveOfOtherRun(epoch, 15 + epoch);
+    SaveOfOtherRun(epoch, 50 + epoch);
+  }
+  ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(15, 24, 30, 40, 50, 59));
+}
+
+TEST_F(ApplyRetentionTest, VerifiesTheNewestOfItsOwnRun) {
+  SaveOfOtherRun(9, 50);
+  files_.Corrupt("/d/ckpt-00000050/shard-00000-of-00001.safetensors", "damaged");
+  ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(30, 40, 50));
+  EXPECT_EQ(ApplyRetention(files_, "/d", std::string(32, 'f'), policy_), absl::OkStatus());
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(30, 40, 50)) << "it has none";
 }
 
 TEST_F(ApplyRetentionTest, TheBestCheckpointMayHaveARunAndAnEpoch) {
@@ -118,11 +146,11 @@ TEST_F(ApplyRetentionTest, KeepsTheCheckpointThatIsEvaluated) {
   ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {10, "accuracy", 0.75}), absl::OkStatus());
   {
     const EvaluationRecord record(&files_, "/d/eval", 20);
-    ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+    ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
     EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
   }
   EXPECT_THAT(*files_.List("/d/eval"), ElementsAre("best_checkpoint"));
-  ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+  ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
 }
 
@@ -131,7 +159,7 @@ TEST_F(ApplyRetentionTest, AnEvaluatorLeavesTheRecordOfALaterOne) {
   first.emplace(&files_, "/d/eval", 10);
   second.emplace(&files_, "/d/eval", 20);
   first.reset();
-  ASSERT_EQ(ApplyRetention(files_, "/d", policy_), absl::OkStatus());
+  ASSERT_EQ(ApplyRetention(files_, "/d", kTestRunId, policy_), absl::OkStatus());
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(20, 30, 40));
   second.reset();
   EXPECT_THAT(*files_.List("/d/eval"), ElementsAre());
@@ -144,7 +172,7 @@ TEST_F(ApplyRetentionTest, PutsACheckpointBackWhoseEvaluationHasBegun) {
   hooked.AtFailure([&] { record.emplace(&files_, "/d/eval", 10); });
   hooked.Fail(FailingReads::What::kRead, "ckpt-00000040/shard-00000-of-00001.safetensors",
               absl::OkStatus(), 1);
-  ASSERT_EQ(ApplyRetention(hooked, "/d", policy_), absl::OkStatus());
+  ASSERT_EQ(ApplyRetention(hooked, "/d", kTestRunId, policy_), absl::OkStatus());
   ASSERT_EQ(hooked.failed(), 1);
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 30, 40));
   EXPECT_TRUE(Checkpoint::Open(files_, "/d", 10).ok());
@@ -155,7 +183,7 @@ TEST_F(ApplyRetentionTest, DeletesNothingWhenTheNewestDoesNotVerify) {
   std::string bytes = *ReadWholeFile(files_, path);
   bytes.back() ^= 1;
   files_.Corrupt(path, bytes);
-  EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", policy_)));
+  EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", kTestRunId, policy_)));
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
 }
 
@@ -163,7 +191,8 @@ TEST_F(ApplyRetentionTest, DeletesNothingWhenTheBestIsUnknown) {
   for (const std::string file : {"/d/eval/best_checkpoint", "/d/eval/evaluating"}) {
     for (const std::string text : {R"({"step": "ten"})", R"([10])", ""}) {
       files_.Corrupt(file, text);
-      EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", policy_))) << file << text;
+      EXPECT_TRUE(absl::IsDataLoss(ApplyRetention(files_, "/d", kTestRunId, policy_)))
+          << file << text;
       EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
     }
     ASSERT_EQ(files_.RemoveFile(file), absl::OkStatus());

@@ -86,7 +86,7 @@ TEST_P(ReadFailureTest, ALastingFailureEndsRecoveryInsteadOfFallingBack) {
 TEST_P(ReadFailureTest, DeletesNothing) {
   const auto& [name, what, ending, status] = GetParam();
   files_.Fail(what, ending, status, kForEver);
-  EXPECT_FALSE(ApplyRetention(files_, "/d", {1, absl::InfiniteDuration()}).ok());
+  EXPECT_FALSE(ApplyRetention(files_, "/d", kTestRunId, {1, absl::InfiniteDuration()}).ok());
   EXPECT_EQ(*ListCheckpoints(memory_, "/d"), std::vector<uint64_t>({100, 200}));
 }
 

@@ -317,18 +317,18 @@ TEST_F(EvaluatorTest, SaysThatMaxEvalsEndsItBeforeTraining) {
 TEST_F(EvaluatorTest, TheCheckpointThatIsEvaluatedStays) {
   Publish(100, 1);
   options_.max_evals = 1;
-  RetentionPolicy policy;
-  policy.max_to_keep = 1;
+  const RetentionPolicy policy = {1, absl::InfiniteDuration()};
+  const std::string run_id = TinyCheckpoint().run_id;
   FakeEvaluation fake(evaluation_->layout(), [&](int) {
     Publish(200, 2);
     Publish(300, 3);
-    EXPECT_EQ(ApplyRetention(files_, "/d", policy), absl::OkStatus());
+    EXPECT_EQ(ApplyRetention(files_, "/d", run_id, policy), absl::OkStatus());
     return 0.5;
   });
   EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
   EXPECT_TRUE(absl::IsNotFound(files_.GetInfo("/d/eval/evaluating").status()));
   Publish(400, 4);
-  EXPECT_EQ(ApplyRetention(files_, "/d", policy), absl::OkStatus());
+  EXPECT_EQ(ApplyRetention(files_, "/d", run_id, policy), absl::OkStatus());
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(100, 400));
   EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).step, 100);
 }
