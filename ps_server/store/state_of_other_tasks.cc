@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -133,8 +134,8 @@ absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& 
     const absl::Status renamed = files.Rename(info.path, aside);
     if (absl::IsNotFound(renamed)) continue;  // somebody has removed it
     if (!renamed.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot rename ", info.path, " to ", aside, ": ", renamed.message()));
+      return Annotated(renamed, absl::StrCat("cannot rename ", info.path, " to ", aside, ": ",
+                                             renamed.message()));
     }
     LOG(WARNING) << "a state file of this run with " << TasksText(info.tasks) << " is kept as "
                  << aside << ": the run goes on with another number of tasks";

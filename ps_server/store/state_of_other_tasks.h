@@ -50,7 +50,8 @@ absl::Status CheckForUnfitSteps(const VariableStore& store,
 
 // Renames the files, so that no server continues from them, as StateMapping does with a file that
 // does not fit. Leaves files that another process uses, and logs what it does.
-//   UNAVAILABLE: names the file that cannot be renamed, and the cause
+// On an error it returns that of FileSystem::Rename, with the mark of one that may pass
+// (IsPassing); the message names the file that cannot be renamed.
 absl::Status SetStateAside(FileSystem& files, const std::vector<StateFileInfo>& infos);
 
 }  // namespace pushpull
