@@ -185,7 +185,8 @@ EvaluationRecord::~EvaluationRecord() {
 }
 
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
-                            absl::string_view run_id, const RetentionPolicy& policy) {
+                            absl::string_view run_id, const RetentionPolicy& policy,
+                            const StopRequested& stopped) {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(files, directory));
   PP_ASSIGN_OR_RETURN(const std::vector<CheckpointAge> ages,
                       ReadAges(files, directory, steps, run_id));
@@ -194,8 +195,9 @@ absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> pinned, ReadPinnedSteps(files, directory));
   const std::vector<uint64_t> doomed = SelectForDeletion(ages, policy, pinned);
   if (doomed.empty()) return absl::OkStatus();
-  PP_RETURN_IF_ERROR(Checkpoint::Open(files, directory, ages.back().step).status());
+  PP_RETURN_IF_ERROR(Checkpoint::Open(files, directory, ages.back().step, stopped).status());
   for (const uint64_t step : doomed) {
+    if (stopped()) return absl::CancelledError("stopped while old checkpoints were being deleted");
     const std::string path = JoinPath(directory, CheckpointName(step));
     const std::string trash = TrashPath(directory, path);
     PP_RETURN_IF_ERROR(files.Rename(path, trash));

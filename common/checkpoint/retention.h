@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 
 namespace pushpull {
 
@@ -97,10 +98,12 @@ absl::StatusOr<std::vector<uint64_t>> ReadPinnedSteps(FileSystem& files,
 // whose manifest does not verify may be of any run and is treated as one of this run. If there is
 // anything to delete, it first reads the newest checkpoint of the run back and verifies it.
 //   run_id: hex, as in the manifests
+//   stopped: is asked before each block of a file that is read back and before each deletion
 // On an error, including an unreadable best_checkpoint or evaluating, it deletes nothing more and
-// returns the reason. Blocks on the disk.
+// returns the reason. CANCELLED: `stopped` has returned true. Blocks on the disk.
 absl::Status ApplyRetention(FileSystem& files, const std::string& directory,
-                            absl::string_view run_id, const RetentionPolicy& policy);
+                            absl::string_view run_id, const RetentionPolicy& policy,
+                            const StopRequested& stopped = NeverStopped);
 
 }  // namespace pushpull
 

@@ -1,4 +1,5 @@
 // Tested by tests/ps_server/runtime/checkpoint_recovery_test.cc.
+// Tested by tests/ps_server/runtime/old_checkpoints_test.cc.
 #include "ps_server/runtime/checkpointer.h"
 
 #include <algorithm>
@@ -235,12 +236,13 @@ absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& 
   return absl::OkStatus();
 }
 
-void Checkpointer::RemoveOld() {
+void Checkpointer::RemoveOld(const StopRequested& stopped) {
   const config::TrainConfig& train = job_->config.train_config();
   const RetentionPolicy policy{train.max_to_keep(),
                                absl::Hours(train.keep_checkpoint_every_n_hours())};
-  const absl::Status thinned = ApplyRetention(*files_, train_dir_, run_id_, policy);
-  if (!thinned.ok()) LOG(WARNING) << "old checkpoints stay: " << thinned.message();
+  const absl::Status thinned = ApplyRetention(*files_, train_dir_, run_id_, policy, stopped);
+  if (thinned.ok() || absl::IsCancelled(thinned)) return;
+  LOG(WARNING) << "old checkpoints stay: " << thinned.message();
 }
 
 void Checkpointer::Abandon(uint64_t epoch, uint64_t step) {

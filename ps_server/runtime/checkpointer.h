@@ -58,8 +58,9 @@ class Checkpointer {
   // num_replicas: replicas of the job. ABORTED: another server has taken over train_dir.
   absl::Status Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas);
   // Removes old checkpoints by the config's retention rule. If there are any, it reads the newest
-  // checkpoint back first, which may take as long as writing it. Logs a failure.
-  void RemoveOld();
+  // checkpoint back first, which may take as long as writing it. Ends early, and leaves the rest to
+  // a later call, once `stopped` has returned true. Logs a failure.
+  void RemoveOld(const StopRequested& stopped = NeverStopped);
   // Removes the pending folder of a checkpoint that will not be published.
   void Abandon(uint64_t epoch, uint64_t step);
 

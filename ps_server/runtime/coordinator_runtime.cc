@@ -242,11 +242,12 @@ void CoordinatorRuntime::Publish(const coordinator_action::PublishCheckpoint& or
 }
 
 void CoordinatorRuntime::RemoveOldUnlessEnding() {
-  {
+  const auto is_ending = [this] {
     absl::MutexLock lock(&mutex_);
-    if (stop_ || coordinator_.is_ending()) return;
-  }
-  checkpointer_->RemoveOld();
+    return stop_ || coordinator_.is_ending();
+  };
+  // The last checkpoint waits for the file thread, so the reading ends when a drain begins.
+  if (!is_ending()) checkpointer_->RemoveOld(is_ending);
 }
 
 void CoordinatorRuntime::Log(coordinator_action::Notice notice) {

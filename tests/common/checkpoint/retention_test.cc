@@ -187,6 +187,29 @@ TEST_F(ApplyRetentionTest, DeletesNothingWhenTheNewestDoesNotVerify) {
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
 }
 
+TEST_F(ApplyRetentionTest, DeletesNothingMoreWhenItIsStopped) {
+  FailingReads hooked(&files_);
+  bool stop = false;
+  hooked.AtFailure([&] { stop = true; });
+  hooked.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1);
+  const auto apply = [&] {
+    return ApplyRetention(hooked, "/d", kTestRunId, policy_, [&] { return stop; });
+  };
+  const absl::Status stopped = apply();
+  EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
+  EXPECT_TRUE(absl::StrContains(stopped.message(), "/d/ckpt-00000040/")) << "it reads to the end";
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(10, 20, 30, 40));
+
+  // The record of an evaluation is read once before the reading back and once at each deletion.
+  const EvaluationRecord record(&files_, "/d/eval", 30);
+  stop = false;
+  int reads = 0;
+  hooked.AtFailure([&] { stop = ++reads == 2; });
+  hooked.Fail(FailingReads::What::kOpen, "/evaluating", absl::OkStatus(), 1000);
+  EXPECT_TRUE(absl::IsCancelled(apply()));
+  EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(20, 30, 40));
+}
+
 TEST_F(ApplyRetentionTest, DeletesNothingWhenTheBestIsUnknown) {
   for (const std::string file : {"/d/eval/best_checkpoint", "/d/eval/evaluating"}) {
     for (const std::string text : {R"({"step": "ten"})", R"([10])", ""}) {

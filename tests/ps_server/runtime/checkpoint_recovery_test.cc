@@ -1,5 +1,4 @@
 // What a server restores when it starts, and which files it refuses.
-#include <atomic>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -198,59 +197,6 @@ TEST(CheckpointRecoveryTest, KeepsOneCheckpointOfEachPeriodOfHours) {
   const auto steps = ListCheckpoints(server.files(), server.train_dir());
   ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_EQ(*steps, (std::vector<uint64_t>{10, 20}));
-}
-
-TEST(CheckpointRecoveryTest, ACheckpointCountsBeforeOldOnesAreRemoved) {
-  TestFolder folder;
-  PosixFileSystem disk;
-  FailingReads hooked(&disk);
-  TestServerOptions options;
-  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 5";
-  options.num_replicas = 1;
-  options.files = &hooked;
-  TestServer server(folder, options);
-  ASSERT_TRUE(server.Start().ok());
-  // The rule for old checkpoints is the first that reads a manifest.
-  std::atomic<bool> ended = false;
-  std::atomic<bool> counts = false;
-  hooked.AtFailure([&] {
-    counts = server.Await([](const auto& status) { return status.durable_step() >= 5; });
-    ended = true;
-  });
-  hooked.Fail(FailingReads::What::kOpen, "/MANIFEST.json", absl::OkStatus(), 1);
-  TestClone clone(&server, {});
-  EXPECT_TRUE(server.Await([&](const auto&) { return ended.load(); }));
-  EXPECT_TRUE(counts);
-  clone.Stop();
-  clone.Join().IgnoreError();
-  EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
-}
-
-// Reading the newest checkpoint back could take longer than a server has to end. The next server
-// does it before it has saved anything itself: it may drain before its first checkpoint too.
-TEST(CheckpointRecoveryTest, ADrainLeavesOldCheckpointsToTheNextServer) {
-  TestFolder folder;
-  TestServerOptions options;
-  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000 max_to_keep: 1";
-  options.num_replicas = 1;
-  TestServer server(folder, options);
-  ASSERT_TRUE(server.Start().ok());
-  {
-    TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() > 0; }));
-    EXPECT_TRUE(server.MakeClient(0)->Checkpoint({}, absl::Seconds(60)).ok());
-    const uint64_t saved = server.core().Status().durable_step();
-    EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() > saved; }));
-    clone.Stop();
-    clone.Join().IgnoreError();
-  }
-  const auto number = [&server] {
-    return ListCheckpoints(server.files(), server.train_dir())->size();
-  };
-  EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
-  EXPECT_EQ(number(), 2u);
-  ASSERT_TRUE(server.Start().ok());
-  EXPECT_TRUE(server.Await([&](const auto&) { return number() == 1; }));
 }
 
 TEST(CheckpointRecoveryTest, MappedStateKeepsEveryStepAndCheckpointsRollBack) {
