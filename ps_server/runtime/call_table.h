@@ -35,6 +35,8 @@ class CallTable {
     return done;
   }
 
+  bool empty() const { return calls_.empty(); }
+
   // Removes and returns the calls whose deadline is at or before `now`.
   std::vector<std::pair<CallId, Done>> TakeDue(absl::Duration now) {
     std::vector<std::pair<CallId, Done>> due;

@@ -7,12 +7,13 @@
 
 namespace pushpull {
 
-std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
+std::optional<EndOfRun> FinishedRun::Look(const JobSpec& job) {
   if (clock_->Now() < next_look_) return std::nullopt;
   next_look_ = clock_->Now() + patience_;
   RecoveryRequest request;
   request.layout = &job.layout;
   request.read_attempts = 1;
+  request.stopped = stop_requested_;
   const auto is_end = [&job](const CheckpointManifest& manifest) {
     TrainingLength length(job.limits);
     length.TakeNumImages(manifest.num_images);
@@ -23,9 +24,10 @@ std::optional<std::string> FinishedRun::Look(const JobSpec& job) {
   if (!manifest.ok() || !is_end(*manifest)) return std::nullopt;
   const auto newest = OpenNewestCheckpoint(*files_, train_dir_, request);
   if (!newest.ok() || !is_end((*newest)->manifest())) return std::nullopt;
+  const CheckpointManifest& end = (*newest)->manifest();
   LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
             << " is the end of this run: this task ends too";
-  return absl::HexStringToBytes((*newest)->manifest().run_id);
+  return EndOfRun{absl::HexStringToBytes(end.run_id), end.step};
 }
 
 }  // namespace pushpull

@@ -1,9 +1,10 @@
 // FinishedRun tells a ps task that hears nothing from task 0 whether the run is finished. Task 0
-// may have ended with the run while this task was killed and restarted; the task would then wait
-// in vain.
+// may have ended with the run while this task could not be told, because it was killed and
+// restarted, frozen or cut off; the task would then wait in vain.
 #ifndef PUSHPULL_PS_SERVER_RUNTIME_FINISHED_RUN_H_
 #define PUSHPULL_PS_SERVER_RUNTIME_FINISHED_RUN_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,33 +13,44 @@
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/base/stop_requested.h"
 #include "ps_server/runtime/job_spec.h"
 
 namespace pushpull {
+
+// The end of a run: its id (16 bytes), and the step of its last checkpoint, which was read whole.
+struct EndOfRun {
+  std::string run_id;
+  uint64_t step = 0;
+};
 
 // Used by one thread at a time.
 class FinishedRun {
  public:
   // `files` and `clock` must outlive the object. patience: time from construction to the first
-  // read of train_dir, and the shortest time between two reads.
-  FinishedRun(FileSystem* files, Clock* clock, std::string train_dir, absl::Duration patience)
+  // read of train_dir, and the shortest time between two reads. A read ends early, without a
+  // result, once stop_requested returns true.
+  FinishedRun(FileSystem* files, Clock* clock, std::string train_dir, absl::Duration patience,
+              StopRequested stop_requested = NeverStopped)
       : files_(files),
         clock_(clock),
         train_dir_(std::move(train_dir)),
         patience_(patience),
+        stop_requested_(std::move(stop_requested)),
         next_look_(clock->Now() + patience) {}
 
-  // Returns the id (16 bytes) of the run if the newest checkpoint in train_dir is the final
-  // checkpoint of the job. Returns nullopt if it is not, if it cannot be read, if the job has
-  // no last step, or if it is too early for a read. Blocks on the disk when it reads: the newest
-  // manifest, and the whole checkpoint only if that says that the run is finished.
-  std::optional<std::string> Look(const JobSpec& job);
+  // Returns the end of the run if the newest checkpoint in train_dir is the final checkpoint of the
+  // job. Returns nullopt if it is not, if it cannot be read, if the job has no last step, or if it
+  // is too early for a read. Blocks on the disk when it reads: the newest manifest, and the whole
+  // checkpoint only if that says that the run is finished.
+  std::optional<EndOfRun> Look(const JobSpec& job);
 
  private:
   FileSystem* const files_;
   Clock* const clock_;
   const std::string train_dir_;
   const absl::Duration patience_;
+  const StopRequested stop_requested_;
   absl::Duration next_look_;
 };
 

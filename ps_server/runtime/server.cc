@@ -287,11 +287,11 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
     }
     if (!options_.from_checkpoint) {
       if (!job.has_value()) job = JobOfCheckpoints();
-      std::optional<std::string> run;
-      if (job.has_value()) run = finished.Look(*job);
-      if (run.has_value()) {
+      std::optional<EndOfRun> end;
+      if (job.has_value()) end = finished.Look(*job);
+      if (end.has_value()) {
         run_is_finished_ = true;
-        *run_id = *std::move(run);
+        *run_id = std::move(end->run_id);
         return *std::move(job);
       }
     }

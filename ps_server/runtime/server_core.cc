@@ -37,7 +37,7 @@ ServerCore::ServerCore(JobSpec job, ServerCoreOptions options, FileSystem* files
       files_(files),
       clock_(clock),
       run_files_(files, options_.num_tasks),
-      finished_run_(files, clock, options_.train_dir, options_.lease) {}
+      finished_run_(files, clock, options_.train_dir, options_.lease, options_.stop_requested) {}
 
 ServerCore::~ServerCore() { StopThreads(); }
 
@@ -312,9 +312,13 @@ void ServerCore::End(const absl::Status& status) {
 }
 
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
-  if (!IsCoordinator() && !options_.from_checkpoint && !run_files_.all_restored() &&
-      finished_run_.Look(job_).has_value()) {
-    End(absl::OkStatus());
+  if (!IsCoordinator() && !options_.from_checkpoint && CoordinatorIsSilent()) {
+    if (const std::optional<EndOfRun> found = finished_run_.Look(job_); found.has_value()) {
+      ps::EndTaskRequest end;
+      end.set_how(ps::EndTaskRequest::DONE);
+      end.set_verified_step(found->step);
+      EndAsTold(end);
+    }
   }
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };

@@ -103,7 +103,7 @@ class ServerCore {
   // Blocks until the job has ended, for at most `patience`. Returns nullopt if it has not
   // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
   // other status is the failure that stopped training. A process without task 0 also reads
-  // train_dir now and then until its shards are restored.
+  // train_dir now and then while task 0 is silent, and ends with a run that is finished there.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
   // Makes WaitForEnd return `status` from now on. Only the first call counts. Thread-safe.
   void End(const absl::Status& status);

@@ -54,11 +54,12 @@ void ShardRuntime::Stop() {
   store_thread_.reset();
 }
 
-void ShardRuntime::Post(const ShardEvent& event) {
+void ShardRuntime::Post(const ShardEvent& event, absl::FunctionRef<void()> first) {
   Answers answers;
   {
     absl::MutexLock lock(&mutex_);
     if (stop_) return;
+    first();
     for (ShardAction& action : aggregator_.Handle(event)) Carry(std::move(action), &answers);
   }
   for (const auto& answer : answers) answer();
@@ -178,17 +179,18 @@ void ShardRuntime::GetState(PsHandler::Done<ps::ShardStateReply> done) {
 void ShardRuntime::Restore(const ps::RestoreRequest& request,
                            PsHandler::Done<ps::RestoreReply> done) {
   NoteCoordinatorCall();
-  const auto event = Open(shard_event::Restore{.request = request}, &restores_, std::move(done));
-  Answers answers;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (stop_) return;
-    // The key changes together with the epoch. Otherwise a late order of an older epoch could bring
-    // back its key after a newer one has set its own.
-    if (aggregator_.CheckRestore(request).ok()) macs_.SetKey(request.mac_key());
-    for (ShardAction& action : aggregator_.Handle(event)) Carry(std::move(action), &answers);
-  }
-  for (const auto& answer : answers) answer();
+  Post(Open(shard_event::Restore{.request = request}, &restores_, std::move(done)),
+       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+         // The key changes together with the epoch. Otherwise a late order of an older epoch could
+         // bring back its key after a newer one has set its own.
+         if (aggregator_.CheckRestore(request).ok()) macs_.SetKey(request.mac_key());
+       });
+}
+
+absl::Duration ShardRuntime::last_coordinator_call() const {
+  absl::MutexLock lock(&mutex_);
+  // A large shard is restored for longer than a coordinator may be silent.
+  return restores_.empty() ? absl::Nanoseconds(last_call_at_.load()) : clock_->Now();
 }
 
 void ShardRuntime::MeasureNorm(const ps::ApplyRequest& request,
@@ -271,8 +273,10 @@ void ShardRuntime::Carry(ShardAction action, Answers* answers) {
       [&](act::RefusePull& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         Answer<PullSnapshot>(&pulls_, a.call, a.status, answers);
       },
-      [&](act::ReplyRestore& a)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&restores_, a.call, a.reply, answers); },
+      [&](act::ReplyRestore& a) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        NoteCoordinatorCall();  // it has waited for the answer
+        Answer(&restores_, a.call, a.reply, answers);
+      },
       [&](act::ReplyNorm& a)
           ABSL_NO_THREAD_SAFETY_ANALYSIS { Answer(&norms_, a.call, a.reply, answers); },
       [&](act::ReplyApply& a)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
@@ -65,8 +66,9 @@ class ShardRuntime {
   uint64_t epoch() const;
   uint64_t boot_id() const { return boot_id_; }
   // Returns the time of the coordinator's newest call, which is any of those above from GetState to
-  // Snapshot. Before the first call it is the time at which the runtime was made.
-  absl::Duration last_coordinator_call() const { return absl::Nanoseconds(last_call_at_.load()); }
+  // Snapshot; now, while a restore for it goes on. Before the first call it is the time at which
+  // the runtime was made.
+  absl::Duration last_coordinator_call() const;
   ShardStore* store() { return store_.get(); }
 
  private:
@@ -88,7 +90,9 @@ class ShardRuntime {
     table->Add(event.call = NewCall(), std::move(done), deadline);
     return event;
   }
-  void Post(const ShardEvent& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Handles the event. `first` is called just before that in the same critical section.
+  void Post(
+      const ShardEvent& event, absl::FunctionRef<void()> first = [] {}) ABSL_LOCKS_EXCLUDED(mutex_);
   // Queues work on the threads. Replies are added to `answers`, which the caller runs after it
   // has unlocked mutex_.
   void Carry(ShardAction action, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

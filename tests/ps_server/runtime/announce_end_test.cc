@@ -202,6 +202,44 @@ TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
   EXPECT_FALSE((*core)->CoordinatorIsSilent());
 }
 
+// Orders the shard of task 1 to take its initial values, and calls on_restored afterwards.
+void RestoreTask1(ServerCore* core, const std::function<void()>& on_restored) {
+  ps::RestoreRequest order;
+  order.set_run_id(OptionsOfTask1("").run_id);
+  order.set_epoch(1);
+  order.set_source(ps::RestoreRequest::INITIAL);
+  core->handler(0)->Restore(order, [on_restored](const auto& reply) {
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    on_restored();
+  });
+}
+
+// A large shard is restored for longer than task 0 may be silent.
+TEST(SilentCoordinatorTest, ATaskThatIsBeingRestoredDoesNotTakeTask0ForGone) {
+  TestFolder folder;
+  PosixFileSystem files;
+  SharedFakeClock clock;
+  ServerCoreOptions options = OptionsOfTask1(folder.path() + "/train");
+  absl::Notification restoring, waited, restored;
+  options.may_restore = [&] {
+    restoring.Notify();
+    waited.WaitForNotification();
+    return absl::OkStatus();
+  };
+  auto core =
+      ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files, &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  RestoreTask1(core->get(), [&] { restored.Notify(); });
+  restoring.WaitForNotification();
+  clock.Sleep(absl::Seconds(60));
+  EXPECT_FALSE((*core)->CoordinatorIsSilent());
+  waited.Notify();
+  restored.WaitForNotification();
+  EXPECT_FALSE((*core)->CoordinatorIsSilent()) << "it has waited for the answer until now";
+  clock.Sleep(absl::Seconds(6));
+  EXPECT_TRUE((*core)->CoordinatorIsSilent());
+}
+
 // Task 0 may have ended with the run, and nobody else could tell this task.
 TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
   constexpr absl::Duration kLease = absl::Seconds(10);
@@ -214,18 +252,25 @@ TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
 
   ServerCoreOptions options = OptionsOfTask1(server.train_dir());
   options.lease = kLease;
-  for (const bool from_checkpoint : {false, true}) {
-    options.from_checkpoint = from_checkpoint;
-    SharedFakeClock clock;
-    auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
-    ASSERT_TRUE(core.ok()) << core.status();
-    EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "it may hear of task 0";
-    clock.Sleep(kLease);
-    const std::optional<absl::Status> end = (*core)->WaitForEnd(absl::ZeroDuration());
-    if (from_checkpoint) {
-      EXPECT_FALSE(end.has_value()) << "the run goes back, so it is not finished";
-    } else {
-      EXPECT_EQ(end, absl::OkStatus());
+  for (const bool is_restored : {false, true}) {
+    for (const bool from_checkpoint : {false, true}) {
+      options.from_checkpoint = from_checkpoint;
+      SharedFakeClock clock;
+      auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+      ASSERT_TRUE(core.ok()) << core.status();
+      if (is_restored) {
+        absl::Notification restored;
+        RestoreTask1(core->get(), [&] { restored.Notify(); });
+        restored.WaitForNotification();
+      }
+      EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "task 0 is not silent";
+      clock.Sleep(kLease);
+      const std::optional<absl::Status> end = (*core)->WaitForEnd(absl::ZeroDuration());
+      if (from_checkpoint) {
+        EXPECT_FALSE(end.has_value()) << "the run goes back, so it is not finished";
+      } else {
+        EXPECT_EQ(end, absl::OkStatus());
+      }
     }
   }
 }
