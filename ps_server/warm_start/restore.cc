@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
 #include "common/model/network_spec.h"
+#include "ps_server/warm_start/depth_check.h"
 #include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/pixel_values.h"
 #include "ps_server/warm_start/stride_note.h"
@@ -150,6 +151,23 @@ class Restorer {
     return report;
   }
 
+  // Returns the name of the tensor for the variable, or nullopt if the rules select none.
+  std::optional<std::string> SourceName(const std::string& variable) const {
+    absl::string_view name = variable;
+    const bool extractor = absl::ConsumePrefix(&name, kExtractor);
+    if (torchvision_) return TorchvisionName(name, source_);
+    if (keras_) return IsSelected(extractor) ? KerasName(name, source_) : std::nullopt;
+    if (!detector_) {
+      if (source_.Find(variable) == nullptr &&
+          source_.Find(absl::StrCat(kExtractor, variable)) != nullptr) {
+        return absl::StrCat(kExtractor, variable);
+      }
+      return variable;
+    }
+    if (!IsSelected(extractor)) return std::nullopt;
+    return type_ == CheckpointType::kClassification ? std::string(name) : variable;
+  }
+
  private:
   // Makes up for other pixel values, if the first convolution was restored.
   void AdaptFirstLayer(absl::Span<float> flat, RestoreReport* report) const {
@@ -180,23 +198,6 @@ class Restorer {
         "the first convolution and ", biases.empty() ? "the moving mean after it" : "its biases",
         " were changed so that they do the same for the pixels of this network, which are in "
         "[-1, 1]"));
-  }
-
-  // Returns the name of the tensor for the variable, or nullopt if the rules select none.
-  std::optional<std::string> SourceName(const std::string& variable) const {
-    absl::string_view name = variable;
-    const bool extractor = absl::ConsumePrefix(&name, kExtractor);
-    if (torchvision_) return TorchvisionName(name, source_);
-    if (keras_) return IsSelected(extractor) ? KerasName(name, source_) : std::nullopt;
-    if (!detector_) {
-      if (source_.Find(variable) == nullptr &&
-          source_.Find(absl::StrCat(kExtractor, variable)) != nullptr) {
-        return absl::StrCat(kExtractor, variable);
-      }
-      return variable;
-    }
-    if (!IsSelected(extractor)) return std::nullopt;
-    return type_ == CheckpointType::kClassification ? std::string(name) : variable;
   }
 
   // `extractor`: the variable is under FeatureExtractor/.
@@ -370,8 +371,12 @@ absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
                                                   const TensorSource& source,
                                                   absl::Span<float> flat) {
   PP_ASSIGN_OR_RETURN(const CheckpointType type, ResolveType(config.train_config()));
-  PP_ASSIGN_OR_RETURN(RestoreReport report, Restorer(layout, config, type, source).Run(flat));
+  const Restorer restorer(layout, config, type, source);
+  PP_ASSIGN_OR_RETURN(RestoreReport report, restorer.Run(flat));
   if (report.num_restored() > 0) {
+    PP_RETURN_IF_ERROR(CheckDepth(config.model(), source, [&restorer](const std::string& variable) {
+      return restorer.SourceName(variable);
+    }));
     PP_RETURN_IF_ERROR(CheckCorrectedStatistics(config, report));
     if (IsTorchvision(source)) NoteEpsilon(config, source, &report);
     NoteStrides(config, source, &report);

@@ -17,6 +17,7 @@
 
 #include "common/model/classifier.h"
 #include "common/model/model_layout.h"
+#include "ps_server/warm_start/keras_names.h"
 #include "ps_server/warm_start/torchvision_names.h"
 #include "tests/testkit/ssd_test_config.h"
 
@@ -216,6 +217,14 @@ config::TrainEvalPipelineConfig ClassifierOfTen(const std::string& type, int sid
   return config;
 }
 
+// The shapes of the variables of the classifier, by TensorFlow slim's names.
+std::map<std::string, std::vector<int64_t>> SlimShapes(const std::string& type, int side) {
+  std::map<std::string, std::vector<int64_t>> tensors;
+  const VariableLayout layout = BuildVariableLayout(ClassifierOfTen(type, side));
+  for (const VariableSpec& variable : layout.variables()) tensors[variable.name] = variable.shape;
+  return tensors;
+}
+
 // The correction assumes that the statistics began at mean 0 and variance 1.
 TEST(RestoreTest, RefusesStatisticsThatTheEvaluatorWouldCorrect) {
   const FakeSource source({{"MobilenetV2/Conv/BatchNorm/moving_mean", {32}}});
@@ -383,19 +392,13 @@ TEST(RestoreTest, VggReadsItsMapPixelByPixelAndHasBiasesForTheAdaptedPixels) {
 
 // The weights of slim and of the Object Detection API; those of their MobileNets expect our pixels.
 TEST(RestoreTest, AdaptsTheFirstLayerOfTensorFlowsVggAndResnetToOurPixels) {
-  const auto shapes = [](const std::string& type) {
-    std::map<std::string, std::vector<int64_t>> tensors;
-    const VariableLayout layout = BuildVariableLayout(ClassifierOfTen(type, 64));
-    for (const VariableSpec& variable : layout.variables()) tensors[variable.name] = variable.shape;
-    return tensors;
-  };
   const std::pair<std::string, std::string> stems[] = {
       {"vgg_a", "vgg_a/conv1/conv1_1/weights"},
       {"resnet_v1_50", "resnet_v1_50/conv1/weights"},
       {"mobilenet_v2", "MobilenetV2/Conv/weights"}};
   for (const auto& [type, stem] : stems) {
     SCOPED_TRACE(type);
-    FakeSource source(shapes(type));
+    FakeSource source(SlimShapes(type, 64));
     const Restored own(ClassifierOfTen(type, 64), source);
     EXPECT_EQ(own.First(stem), source.Value(stem, 0)) << "not TensorFlow's";
     source.set_is_tensorflow();
@@ -404,7 +407,7 @@ TEST(RestoreTest, AdaptsTheFirstLayerOfTensorFlowsVggAndResnetToOurPixels) {
     EXPECT_FLOAT_EQ(restored.First(stem), source.Value(stem, 0) * (adapted ? 127.5f : 1.0f));
     EXPECT_EQ(restored.report.notes.size(), adapted ? 1 : 0) << restored.report.ToString();
   }
-  FakeSource source(shapes("vgg_a"));
+  FakeSource source(SlimShapes("vgg_a", 64));
   source.set_is_tensorflow();
   double bias = source.Value("vgg_a/conv1/conv1_1/biases", 0);
   const double mean[] = {123.68, 116.779, 103.939};
@@ -448,6 +451,70 @@ TEST(RestoreTest, OtherStridesThanThoseOfTheWeightsAreNoted) {
                   HasSubstr("note: the network of these weights has other strides in "));
     }
   }
+}
+
+void ExpectTooDeep(const config::TrainEvalPipelineConfig& config, const FakeSource& source,
+                   const std::string& tensor, const std::string& advice) {
+  const absl::Status refused = Restored(config, source).status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("it has " + tensor + ","), HasSubstr(advice)));
+}
+
+// Copies the tensors of a unit of torchvision's ResNet.
+void CopyUnit(const std::string& from, const std::string& to,
+              std::map<std::string, std::vector<int64_t>>* shapes) {
+  const auto before = *shapes;
+  for (const auto& [name, shape] : before) {
+    if (name.rfind(from, 0) == 0) (*shapes)[to + name.substr(from.size())] = shape;
+  }
+}
+
+// All variables of the shallower network would be restored.
+TEST(RestoreTest, RefusesTheWeightsOfADeeperNetwork) {
+  const FakeSource resnet101 = ReadStateDict("resnet101");
+  ExpectTooDeep(ClassifierOfTen("resnet_v1_50"), resnet101, "layer3.6.conv1.weight",
+                "Set the type to \"resnet_v1_101\"");
+  const std::string detector = "ssd_resnet50_v1_fpn_keras";
+  ExpectTooDeep(MakeSsdTestConfig(detector, SsdTestSettings(detector, 128)), resnet101,
+                "layer3.6.conv1.weight", "Set the type to \"ssd_resnet101_v1_fpn_keras\"");
+  std::map<std::string, std::vector<int64_t>> resnet152 = ReadShapes("resnet101");
+  for (int unit = 4; unit < 8; ++unit) {
+    CopyUnit("layer2.3.", absl::StrCat("layer2.", unit, "."), &resnet152);
+  }
+  for (int unit = 23; unit < 36; ++unit) {
+    CopyUnit("layer3.5.", absl::StrCat("layer3.", unit, "."), &resnet152);
+  }
+  ExpectTooDeep(ClassifierOfTen("resnet_v1_101"), FakeSource(resnet152), "layer2.4.conv1.weight",
+                "Set the type to \"resnet_v1_152\"");
+  ExpectTooDeep(ClassifierOfTen("vgg_a", 32), ReadStateDict("vgg16"), "features.2.weight",
+                "Set the type to \"vgg_16\"");
+  ExpectTooDeep(ClassifierOfTen("mobilenet_v3_small"), ReadStateDict("mobilenet_v3_large"),
+                "features.12.block.0.0.weight", "Set the type to \"mobilenet_v3_large\"");
+}
+
+TEST(RestoreTest, RefusesADeeperNetworkByOtherNames) {
+  std::map<std::string, std::vector<int64_t>> keras = {{"conv1_conv/kernel", {7, 7, 3, 64}}};
+  for (const auto& [name, shape] : SlimShapes("resnet_v1_101", 64)) {
+    const auto translated = KerasName(name, FakeSource(keras));
+    if (translated.has_value()) keras[*translated] = shape;
+  }
+  ExpectTooDeep(ClassifierOfTen("resnet_v1_50"), FakeSource(keras), "conv4_block7_1_conv/kernel",
+                "Set the type to \"resnet_v1_101\"");
+  // TensorFlow slim's names. No known network has this unit in the scope resnet_v1_50.
+  std::map<std::string, std::vector<int64_t>> slim = SlimShapes("resnet_v1_50", 224);
+  const std::string unit = "resnet_v1_50/block2/unit_5/bottleneck_v1/conv1/weights";
+  slim[unit] = {1, 1, 512, 128};
+  ExpectTooDeep(ClassifierOfTen("resnet_v1_50"), FakeSource(slim), unit,
+                "the missing units. Take the weights");
+  slim.erase(unit);
+  // Extra tensors that are no units: of an optimizer, of a head and of another network.
+  slim["resnet_v1_50/block2/unit_4/bottleneck_v1/conv1/weights/Momentum"] = {1, 1, 512, 128};
+  slim["resnet_v1_50/logits_2/weights"] = {1, 1, 2048, 7};
+  slim["resnet_v1_101/block2/unit_5/bottleneck_v1/conv1/weights"] = {1, 1, 512, 128};
+  const Restored restored(ClassifierOfTen("resnet_v1_50"), FakeSource(slim));
+  ASSERT_TRUE(restored.status.ok()) << restored.status;
+  EXPECT_EQ(restored.report.num_restored(), restored.layout.num_variables());
 }
 
 // The weights of a dense layer are those of a 1x1 convolution, and of no other.
