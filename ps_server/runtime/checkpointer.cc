@@ -186,6 +186,7 @@ absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
   PP_RETURN_IF_ERROR(CheckLayout(checkpoint.manifest(), job_->layout));
   if (!job_->declared.has_value()) {
     PP_RETURN_IF_ERROR(CheckFrozenStatistics(checkpoint, job_->config.model()));
+    PP_RETURN_IF_ERROR(CheckCorrectionHolds(checkpoint, job_->config.model()));
   }
   return CheckOptimizerState(checkpoint);
 }

@@ -65,8 +65,8 @@ class Checkpointer {
   void Abandon(uint64_t epoch, uint64_t step);
 
  private:
-  // FAILED_PRECONDITION: the checkpoint belongs to another run or model, or lacks what the
-  // optimizer keeps for each variable.
+  // FAILED_PRECONDITION: the checkpoint belongs to another run or model, has moving statistics that
+  // the config would use or correct wrongly, or lacks what the optimizer keeps for each variable.
   absl::Status CheckFits(const Checkpoint& checkpoint) const;
   // Returns the checkpoint that is kept open if it is the one for FindCheckpoint, else opens that.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenFound(const StopRequested& stopped) const;

@@ -1,9 +1,13 @@
 #include "ps_server/warm_start/corrected_statistics.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
@@ -19,23 +23,60 @@ constexpr char kField[] = "bias_corrected_moving_statistics";
 // Statistics that hold less than this of their initial values count as settled.
 constexpr double kNegligibleShare = 0.001;
 
+// Returns the network of the checkpoint's config; nullopt if this corrects no statistics. This
+// release may refuse a config that another one wrote, so it is parsed only where it has to be.
+absl::StatusOr<std::optional<NetworkSpec>> CorrectedNetwork(const Checkpoint& checkpoint) {
+  const std::string& text = checkpoint.manifest().pipeline_config;
+  if (!absl::StrContains(text, kField)) return std::nullopt;
+  ConfigContext context;
+  context.log_warnings = false;
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
+                      ParseValidConfig(text, context, checkpoint.path()));
+  return BuildNetworkSpec(config.model());
+}
+
+// Returns what makes the correction wrong, and what to do; "" if it holds. `there`: the batch norm
+// by the checkpoint's config; null: no statistics are corrected there.
+std::string WrongCorrection(const op::BatchNorm* there, const op::BatchNorm& here,
+                            uint64_t updates) {
+  const auto share = [updates](float decay) {
+    return std::pow(static_cast<double>(decay), static_cast<double>(updates));
+  };
+  const double left_here = share(here.decay);
+  if (there == nullptr || !there->bias_corrected) {
+    if (left_here < kNegligibleShare) return "";
+    return absl::StrCat("batch_norm.", kField,
+                        " was false there and is true now. It assumes that moving statistics began "
+                        "at mean 0 and variance 1, which is not known of these: a warm start "
+                        "changes it. Remove the field");
+  }
+  const double left_there = share(there->decay);
+  if (std::max(left_here, left_there) < kNegligibleShare) return "";
+  if (there->frozen) {
+    return absl::StrCat(
+        "it was frozen there (by batch_norm.train: false or freeze_batchnorm: true) and is not "
+        "now, so that not all updates changed its statistics. Keep it frozen, or remove "
+        "batch_norm.",
+        kField);
+  }
+  if (there->decay == here.decay) return "";
+  return absl::StrCat(
+      "batch_norm.decay was ", there->decay, " there and is ", here.decay, " now. Set it back",
+      left_there < kNegligibleShare ? absl::StrCat(", or remove batch_norm.", kField,
+                                                   ", which these statistics no longer need")
+                                    : "");
+}
+
 }  // namespace
 
 absl::StatusOr<std::map<std::string, StatisticCorrection>> CorrectionsOf(
     const Checkpoint& checkpoint) {
-  const CheckpointManifest& manifest = checkpoint.manifest();
   std::map<std::string, StatisticCorrection> corrections;
-  // This release may refuse a config that another one wrote, so it is parsed only where it has to
-  // be.
-  if (!absl::StrContains(manifest.pipeline_config, kField)) return corrections;
-  ConfigContext context;
-  context.log_warnings = false;
-  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
-                      ParseValidConfig(manifest.pipeline_config, context, checkpoint.path()));
-  const NetworkSpec network = BuildNetworkSpec(config.model());
+  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> network, CorrectedNetwork(checkpoint));
+  if (!network.has_value()) return corrections;
   for (const StatisticCorrection& correction :
-       StatisticCorrections(network, static_cast<int64_t>(manifest.updates))) {
-    corrections.emplace(network.variables[correction.variable].name, correction);
+       StatisticCorrections(*network, static_cast<int64_t>(checkpoint.manifest().updates))) {
+    corrections.emplace(network->variables[correction.variable].name, correction);
   }
   return corrections;
 }
@@ -60,6 +101,36 @@ absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
         "freezing it, or begin a new train_dir: exporter --output=FILE.safetensors writes "
         "corrected statistics for train_config.fine_tune_checkpoint",
         name, checkpoint.path(), checkpoint.manifest().updates, 100.0 * found->second.left));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCorrectionHolds(const Checkpoint& checkpoint,
+                                  const config::DetectionModel& model) {
+  const NetworkSpec network = BuildNetworkSpec(model);
+  std::vector<op::BatchNorm> corrected;
+  ForEachBatchNorm(network, [&corrected](const op::BatchNorm& norm) {
+    if (norm.bias_corrected && !norm.frozen) corrected.push_back(norm);
+  });
+  if (corrected.empty()) return absl::OkStatus();
+  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> old_network, CorrectedNetwork(checkpoint));
+  std::map<std::string, op::BatchNorm> old_norms;
+  if (old_network.has_value()) {
+    ForEachBatchNorm(*old_network, [&](const op::BatchNorm& norm) {
+      old_norms.emplace(old_network->variables[norm.moving_mean].name, norm);
+    });
+  }
+  const uint64_t updates = checkpoint.manifest().updates;
+  for (const op::BatchNorm& norm : corrected) {
+    const std::string& name = network.variables[norm.moving_mean].name;
+    const auto found = old_norms.find(name);
+    const std::string wrong =
+        WrongCorrection(found == old_norms.end() ? nullptr : &found->second, norm, updates);
+    if (wrong.empty()) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the correction of %s would be wrong after the %d updates of %s: %s, or begin a new "
+        "train_dir",
+        name, updates, checkpoint.path(), wrong));
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,16 @@ absl::StatusOr<std::map<std::string, StatisticCorrection>> CorrectionsOf(
 absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
                                    const config::DetectionModel& model);
 
+// Returns FAILED_PRECONDITION if training went on from the checkpoint with `model` and the
+// correction of a moving statistic would be wrong. It assumes that the statistic began at its
+// initial value and was updated with the decay of today ever since. So the checkpoint's config has
+// to correct it too, with the same decay and not frozen, unless the initial value has less than a
+// thousandth of the weight by the decay of the checkpoint and by that of `model`: then the
+// correction changes nothing. `model` is valid. Also returns the errors of ParseValidConfig for the
+// checkpoint's config.
+absl::Status CheckCorrectionHolds(const Checkpoint& checkpoint,
+                                  const config::DetectionModel& model);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_PS_SERVER_WARM_START_CORRECTED_STATISTICS_H_

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -127,6 +128,32 @@ TEST(ReportedLearningRateTest, IsTheRateOfTheNextVersion) {
     EXPECT_EQ(manifest->schedule_state.at("learning_rate"), absl::StrCat(schedule.At(step)));
     EXPECT_EQ(manifest->optimizer_state.at("step"), absl::StrCat(step));
   }
+}
+
+TEST(ResumedStatisticsTest, RefusesACorrectionThatDidNotHoldFromTheStart) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.pipeline_config =
+      "train_input_reader { synthetic_input_reader {} } "
+      "eval_input_reader { synthetic_input_reader { seed: 2 } }";
+  {
+    TestServer first(folder, options);
+    ASSERT_TRUE(first.Start().ok());
+    EXPECT_TRUE(absl::IsCancelled(TrainAndDrainInStep(&first, 8)));
+  }
+  TestServerOptions corrected = options;
+  corrected.pipeline_config +=
+      " model { classifier { num_classes: 10 feature_extractor { conv_hyperparams { batch_norm { "
+      "bias_corrected_moving_statistics: true } } } } }";
+  {
+    TestServer second(folder, corrected);
+    const absl::Status started = second.Start();
+    EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+    EXPECT_TRUE(absl::StrContains(started.message(), "bias_corrected_moving_statistics was false"))
+        << started;
+  }
+  TestServer third(folder, options);
+  EXPECT_TRUE(third.Start().ok());
 }
 
 }  // namespace

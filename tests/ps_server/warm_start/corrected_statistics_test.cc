@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -123,6 +124,75 @@ TEST_F(CorrectedStatisticsTest, FrozenBatchNormsNeedSettledStatistics) {
   EXPECT_EQ(check(*plain, freezes), absl::OkStatus());
 }
 
+class CorrectionHoldsTest : public CorrectedStatisticsTest {
+ protected:
+  // Returns whether training may go on with the config `now` from a checkpoint of the config
+  // `before` and this many updates.
+  absl::Status Check(const std::string& before, const std::string& now, uint64_t updates) {
+    return CheckCorrectionHolds(*Publish(before, updates), Parsed(now).model());
+  }
+  // Expects a refusal after few updates, and none where the initial values have no weight any more.
+  void ExpectRefusedUntilSettled(const std::string& before, const std::string& now,
+                                 const std::string& reason) {
+    const absl::Status refused = Check(before, now, 2);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(kMean), HasSubstr("the 2 updates of /run/ckpt-00000002"),
+                      HasSubstr(reason), HasSubstr("or begin a new train_dir")));
+    EXPECT_EQ(Check(before, now, 200), absl::OkStatus());
+  }
+  static std::string WithDecay(const std::string& text, const std::string& decay) {
+    return absl::StrReplaceAll(text, {{"decay: 0.9 ", absl::StrCat("decay: ", decay, " ")}});
+  }
+
+  const std::string plain_ = ConfigText("");
+  const std::string corrected_ = ConfigText("bias_corrected_moving_statistics: true");
+};
+
+TEST_F(CorrectionHoldsTest, TheSameConfigAndNoCorrectionAreAccepted) {
+  EXPECT_EQ(Check(corrected_, corrected_, 2), absl::OkStatus());
+  EXPECT_EQ(Check(corrected_, plain_, 3), absl::OkStatus());
+  EXPECT_EQ(Check(plain_, WithDecay(plain_, "0.5"), 4), absl::OkStatus());
+}
+
+TEST_F(CorrectionHoldsTest, StatisticsOfAWarmStartAreNotCorrected) {
+  const std::string warm_start = ConfigText("", "", "fine_tune_checkpoint: '/other'");
+  const std::string reason =
+      "batch_norm.bias_corrected_moving_statistics was false there and is true now";
+  ExpectRefusedUntilSettled(warm_start, corrected_, reason);
+}
+
+// An earlier config of the run, which the manifest does not have, may have had a warm start.
+TEST_F(CorrectionHoldsTest, TheFieldIsThereFromTheStart) {
+  const std::string reason =
+      "batch_norm.bias_corrected_moving_statistics was false there and is true now";
+  ExpectRefusedUntilSettled(plain_, corrected_, reason);
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      Check(ConfigText("bias_corrected_moving_statistics: false"), corrected_, 3)));
+}
+
+TEST_F(CorrectionHoldsTest, TheDecayStaysTheSame) {
+  ExpectRefusedUntilSettled(WithDecay(corrected_, "0.5"), corrected_,
+                            "batch_norm.decay was 0.5 there and is 0.9 now. Set it back, or begin");
+  ExpectRefusedUntilSettled(
+      corrected_, WithDecay(corrected_, "0.01"),
+      "batch_norm.decay was 0.9 there and is 0.01 now. Set it back, or begin");
+  const absl::Status settled_there = Check(WithDecay(corrected_, "0.5"), corrected_, 30);
+  EXPECT_TRUE(absl::IsFailedPrecondition(settled_there)) << settled_there;
+  EXPECT_THAT(std::string(settled_there.message()),
+              HasSubstr("Set it back, or remove batch_norm.bias_corrected_moving_statistics"));
+}
+
+TEST_F(CorrectionHoldsTest, FrozenStatisticsWereNotUpdated) {
+  const std::string reason = "it was frozen there";
+  ExpectRefusedUntilSettled(ConfigText("bias_corrected_moving_statistics: true train: false"),
+                            corrected_, reason);
+  const std::string freezes =
+      ConfigText("bias_corrected_moving_statistics: true", "freeze_batchnorm: true");
+  EXPECT_TRUE(absl::IsFailedPrecondition(Check(freezes, corrected_, 3)));
+  EXPECT_EQ(Check(freezes, freezes, 4), absl::OkStatus());
+}
+
 TEST_F(CorrectedStatisticsTest, AnInvalidConfigIsAnErrorOnlyIfItIsNeeded) {
   const std::string invalid = "max_to_keep: 0";
   const auto plain = Publish(ConfigText("", "", invalid), 1);
@@ -132,6 +202,10 @@ TEST_F(CorrectedStatisticsTest, AnInvalidConfigIsAnErrorOnlyIfItIsNeeded) {
   const absl::Status refused = CorrectionsOf(*corrected).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("train_config.max_to_keep"));
+  const config::DetectionModel model =
+      Parsed(ConfigText("bias_corrected_moving_statistics: true")).model();
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckCorrectionHolds(*plain, model)));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckCorrectionHolds(*corrected, model)));
 }
 
 }  // namespace
