@@ -240,8 +240,8 @@ absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
     LOG(WARNING) << absl::StrFormat(
         "step %d: after %d updates the moving statistics of batch normalisation still hold %.1f%% "
         "of their initial values. Unless a warm start brought these, the metrics are too low; "
-        "train longer, lower batch_norm.decay, or set "
-        "batch_norm.bias_corrected_moving_statistics",
+        "train longer, lower batch_norm.decay, or begin a new train_dir with "
+        "batch_norm.bias_corrected_moving_statistics: true",
         manifest.step, updates, 100.0 * share);
   }
   const absl::Duration start = context_.clock->Now();
