@@ -71,6 +71,14 @@ _seeding: weakref.WeakSet[Trainer] = weakref.WeakSet()  # trainers that have beg
 _seeding_lock = threading.Lock()  # guards it
 
 
+def _pass_gradient(reference: weakref.ref[Trainer], index: int, parameter: torch.Tensor) -> None:
+    """Tells a trainer that a gradient is final. PyTorch's garbage collector does not see what a hook refers to, so a
+    trainer that a hook held would never be freed."""
+    trainer = reference()
+    if trainer is not None:
+        trainer._on_gradient(index, parameter)
+
+
 class Trainer(TrainerBase):
     """Trains one model as one clone. Thread rule: one thread uses it; a process may have several trainers.
 
@@ -106,7 +114,7 @@ class Trainer(TrainerBase):
         self._offsets: list[int] = []
         self._views: dict[int, list[torch.Tensor]] = {}  # by address of the flat vector
         self._passes: list[int] = []  # in an asynchronous job: count_passes when the batch began
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []  # on parameters, which hold them in turn
         # The state of the backward pass. Its hooks run on a thread for each device.
         self._lock = threading.Lock()
         self._in_backward = False
@@ -114,10 +122,16 @@ class Trainer(TrainerBase):
         self._is_final: list[bool] = []
         self._next_final = 0  # the entries from this one on have been handed over
 
-    def _close(self, error: Optional[BaseException]) -> None:
-        for hook in self._hooks:
+    def __del__(self) -> None:
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
+        for hook in getattr(self, "_hooks", []):
             hook.remove()
         self._hooks = []
+
+    def _close(self, error: Optional[BaseException]) -> None:
+        self._remove_hooks()
         self._views = {}
         super()._close(error)
 
@@ -184,7 +198,7 @@ class Trainer(TrainerBase):
             if isinstance(entry.holder, torch.nn.Parameter) and entry.holder.requires_grad:
                 add: Callable[..., torch.utils.hooks.RemovableHandle] = (
                     entry.holder.register_post_accumulate_grad_hook)
-                self._hooks.append(add(functools.partial(self._on_gradient, i)))
+                self._hooks.append(add(functools.partial(_pass_gradient, weakref.ref(self), i)))
 
     def _batches(self, loader: Loader) -> Iterator[Batch]:
         try:

@@ -1,7 +1,10 @@
 """What a PyTorch model may contain, and what goes wrong with one, in one process with a LocalServer."""
+import gc
+import time
 import types
+import weakref
 
-from support import PythonJobTest, config_text, main, skip_without_torch
+from support import PATIENCE_S, PythonJobTest, config_text, main, skip_without_torch
 
 skip_without_torch()
 
@@ -341,6 +344,28 @@ class Model(PythonJobTest):
             self.assertFalse(set(one.indices) & set(other.indices))
         for one, other in zip(models[0].parameters(), models[1].parameters()):
             self.assertTrue(torch.equal(one, other))
+
+    def test_a_trainer_that_is_dropped_leaves_the_job(self):
+        server = self.serve(steps=1000)
+        for rest in ("the model stays", "the model is dropped"):
+            with self.subTest(rest=rest):
+                model = make_model()
+                trainer = pushpull.torch.Trainer(server.connect(), model, show_progress=False)
+                for batch in trainer.batches(DATA):
+                    trainer.step(model(batch.x).mean(), samples=len(batch))
+                    break
+                parameters, freed = list(model.parameters()), [weakref.ref(trainer), weakref.ref(trainer.ps)]
+                if rest == "the model is dropped":
+                    freed.append(weakref.ref(model))
+                    parameters = []
+                del trainer, model, batch
+                gc.collect()
+                self.assertEqual([reference() for reference in freed], [None] * len(freed))
+                self.assertFalse(any(parameter._post_accumulate_grad_hooks for parameter in parameters))
+        deadline = time.monotonic() + PATIENCE_S
+        while server.log().count("was stopped and has left") < 2:
+            self.assertLess(time.monotonic(), deadline, server.log())
+            time.sleep(0.05)
 
     def test_gradients_of_earlier_backward_passes_are_added(self):
         model = torch.nn.Linear(3, 1, bias=False)
