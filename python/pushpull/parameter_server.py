@@ -251,7 +251,13 @@ class ParameterServer:
         """Calls a function of the library that may block for long, and says what it waits for. Raises its error."""
         clone = self._handle()
         notice = WaitNotice(self.progress)
-        code = interruptibly(lambda: int(function(clone, *arguments)), self.stop, notice.tick)
+
+        def tick() -> None:
+            if self._check is not None:
+                self._check()
+            notice.tick()
+
+        code = interruptibly(lambda: int(function(clone, *arguments)), self.stop, tick)
         if code != _library.OK:
             if self._check is not None:
                 self._check()

@@ -381,6 +381,17 @@ class BadCases(PythonJobTest):
             result()
         self.assertLess(time.monotonic() - killed, 60)
 
+    def test_local_server_that_is_killed_before_a_clone_registers_is_noticed_at_once(self):
+        server = self.serve(num_clones=2)
+        trainer = self.trainer(server.connect())  # gives a server up after five minutes
+        os.kill(server.pid, signal.SIGKILL)
+        for name, wait in (("start", lambda: trainer.batches(40)), ("connect", server.connect)):
+            with self.subTest(name=name):
+                began = time.monotonic()
+                with self.assertRaisesRegex(pushpull.ServerFailedError, "killed by signal 9"):
+                    wait()
+                self.assertLess(time.monotonic() - began, 20)
+
     def test_bad_config_is_in_the_message(self):
         bad = config_text(optimizer=MOMENTUM.replace("0.9", "-1"))
         with self.assertRaisesRegex(pushpull.ServerFailedError,
