@@ -56,7 +56,7 @@ class Entry:
 
 
 def _check_storable(name: str, tensor: torch.Tensor) -> None:
-    """Raises TypeError, which names the tensor, if float32 cannot hold its values."""
+    """Raises TypeError, which names the tensor, if its values cannot be kept as float32 or be replaced."""
     problem = ""
     if isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)):
         problem = "has no shape yet; call the model once before it is registered"
@@ -68,6 +68,8 @@ def _check_storable(name: str, tensor: torch.Tensor) -> None:
         problem = f"has the layout {tensor.layout}, but only dense tensors can be stored"
     elif tensor.device.type == "meta":
         problem = "is on the device `meta` and has no values"
+    elif any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride())):
+        problem = "was expanded, so that several elements share one place in memory; use its clone()"
     if problem:
         raise TypeError(f"the tensor {name} {problem}")
 
@@ -212,12 +214,32 @@ def value_of(entry: Entry) -> FloatArray:
     return array
 
 
-def check_finite(entry: Entry, value: FloatArray) -> None:
-    """Raises ValueError if a buffer has values that the server does not take."""
+def check_value(entry: Entry, value: FloatArray) -> None:
+    """Raises ValueError if a buffer has values that the server does not take, or integers that float32 does not hold.
+
+    value: what value_of has returned.
+    """
+    if not entry.dtype.is_floating_point and entry.dtype != torch.bool:
+        _check_integers(entry)
     if entry.variable.moving_statistic and not numpy.isfinite(value).all():
         raise ValueError(f"the buffer {entry.name} has values that are not finite, which the server does not take; if "
                          "they are part of the program, keep the buffer out of the job by register_buffer(..., "
                          "persistent=False)")
+
+
+def _check_integers(entry: Entry) -> None:
+    """Raises ValueError, which names the first integer that float32 does not hold."""
+    exact = entry.tensor().detach().cpu().numpy()
+    kept = exact.astype(numpy.float32)
+    # The largest integers are rounded up to a power of two that is outside the type's range.
+    limits = numpy.iinfo(exact.dtype)
+    fits = (kept >= float(limits.min)) & (kept < float(limits.max + 1))
+    changed = ~fits | (numpy.where(fits, kept, 0).astype(exact.dtype) != exact)
+    if changed.any():
+        place = tuple(int(i) for i in numpy.argwhere(changed)[0])
+        raise ValueError(f"{entry.name}{list(place) if place else ''} is {exact[place]}, and the server would keep it as "
+                         f"{kept[place]:.0f}, because it stores float32; keep the tensor out of the job by "
+                         "register_buffer(..., persistent=False)")
 
 
 def views_of(array: FloatArray, entries: list[Entry], offsets: list[int]) -> list[torch.Tensor]:

@@ -27,7 +27,7 @@ from pushpull._session import Server, TrainerBase
 from pushpull._torch_data import Key, Loader, Shares, seed_computation
 from pushpull._torch_device import device_of
 from pushpull._torch_mapping import CONVOLUTION, DEPTHWISE, LINEAR, ServerVariable
-from pushpull._torch_variables import (Options, check_finite, check_unchanged, count_passes, declare, load,
+from pushpull._torch_variables import (Options, check_unchanged, check_value, count_passes, declare, load,
                                        store_statistics, value_of, views_of)
 from pushpull.checkpoint import PathLike
 from pushpull.errors import ModelChangedError
@@ -104,7 +104,7 @@ class Trainer(TrainerBase):
         variables, in its order. The initial values, weight decay and decays of statistics are then the server's, and
         buffers that are not named stay this clone's own.
 
-        Raises TypeError, which names the tensor, if one cannot be stored, and ValueError if `variables` do not fit.
+        Raises TypeError, which names the tensor, if one cannot be stored or was expanded, and ValueError if `variables` do not fit.
         """
         self._model = model
         self._entries = declare(model, options, variables)
@@ -150,7 +150,8 @@ class Trainer(TrainerBase):
         num_workers: processes that load batches ahead; 0: this process loads them.
 
         Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
-        server has other variables, and ValueError if a buffer has values that are not finite.
+        server has other variables, and ValueError if a buffer has values that are not finite, or integers that float32
+        does not hold.
         """
         if isinstance(dataset, torch.utils.data.IterableDataset):
             raise TypeError("the data set is an IterableDataset; batches are chosen by index, so it needs __getitem__")
@@ -172,7 +173,7 @@ class Trainer(TrainerBase):
             device = device_of(self._model)
             values = [value_of(entry) for entry in self._entries]
             for entry, value in zip(self._entries, values):
-                check_finite(entry, value)
+                check_value(entry, value)
             self._session.start(variables, values, num_samples, device=device, rounding=device)
             self._offsets = [self.ps.offset(i) for i in range(len(variables))]
             self._add_hooks()

@@ -144,6 +144,27 @@ class Buffers(PythonJobTest):
         with self.assertRaisesRegex(TypeError, "running_mean has no shape yet"):
             declare(torch.nn.LazyBatchNorm1d(affine=False), None)
 
+    def test_integers_that_float32_does_not_hold(self):
+        def start(dtype, values, persistent=True):
+            model = torch.nn.Linear(3, 1)
+            model.register_buffer("table", torch.tensor(values, dtype=dtype), persistent=persistent)
+            with pushpull.LocalServer(config_text(batch=8, steps=1)) as server:
+                with pushpull.torch.Trainer(server, model, show_progress=False) as trainer:
+                    for batch in trainer.batches(DATA):
+                        trainer.step(loss_of(model, batch), samples=len(batch))
+            self.assertEqual(model.table.tolist(), values)
+
+        for dtype, value, kept in ((torch.int32, 999999937, 999999936), (torch.int64, 2**24 + 1, 2**24),
+                                   (torch.int64, 2**63 - 1, 2**63), (torch.int32, 2**31 - 1, 2**31)):
+            with self.subTest(value=value):
+                with self.assertRaisesRegex(ValueError, rf"table\[1, 2\] is {value}, .* keep it as {kept}, .*=False"):
+                    start(dtype, [[0, 1, 2], [3, 4, value]])
+        with self.assertRaisesRegex(ValueError, "table is -16777217, and"):
+            start(torch.int64, -2**24 - 1)
+        start(torch.int64, 2**24 + 1, persistent=False)
+        start(torch.int64, [-2**63, 2**62, 2**24, -2**24, 2**25 + 4])
+        start(torch.uint8, [0, 255])
+
     def test_a_buffer_that_becomes_infinite_is_named_as_one(self):
         model = torch.nn.Linear(3, 1)
         model.register_buffer("state", torch.zeros(2))

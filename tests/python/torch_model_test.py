@@ -147,7 +147,8 @@ class Model(PythonJobTest):
                 ("small", torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "small is quantized"),
                 ("thin", torch.eye(2).to_sparse(), "thin has the layout"),
                 ("later", torch.nn.UninitializedParameter(), "later has no shape yet"),
-                ("ghost", torch.ones(2, device="meta"), "ghost is on the device `meta`")):
+                ("ghost", torch.ones(2, device="meta"), "ghost is on the device `meta`"),
+                ("mean", torch.zeros(1).expand(4), r"mean was expanded, .*clone\(\)")):
             with self.subTest(message=message):
                 model = make_model()
                 if isinstance(tensor, torch.nn.Parameter):
@@ -156,6 +157,11 @@ class Model(PythonJobTest):
                     model.register_buffer(attribute, tensor)
                 with self.assertRaisesRegex(TypeError, f"the tensor {message}"):
                     pushpull.torch.Trainer(server, model)
+
+    def test_a_new_axis_of_one_element_is_no_obstacle(self):
+        model = make_model()
+        model.register_buffer("position", torch.arange(4).expand(1, -1))
+        self.assertEqual(len(self.train(self.trainer(model), model)), 3)
 
     def test_hook_or_forward_that_raises_gives_the_batch_up(self):
         for how in ("hook", "forward"):
