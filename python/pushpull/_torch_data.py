@@ -111,9 +111,19 @@ class Shares(torch.utils.data.Dataset[Collated]):
             # Two values for two examples may be (x, y) or one value for each. What the function makes of one example
             # tells them apart.
             if self._makes_pairs is None:
-                self._makes_pairs = _is_pair(self._collate(one))
+                self._makes_pairs = self._makes_a_pair_of(one)
             is_pair = self._makes_pairs
         return Collated(data, is_pair)
+
+    def _makes_a_pair_of(self, one: list[Any]) -> bool:
+        """Returns whether the collate function makes a pair of one example, or cannot take a single example.
+
+        Mixup, for example, needs an even number. What it makes is nearly always (x, y).
+        """
+        try:
+            return _is_pair(self._collate(one))
+        except Exception:  # pylint: disable=broad-exception-caught
+            return True
 
 
 def _unchanged(batch: Any) -> Any:

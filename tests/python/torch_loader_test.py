@@ -80,6 +80,20 @@ class Pairs(unittest.TestCase):
         shares = Shares([{"x": torch.ones(2), "label": i} for i in range(2)], collate, JOB, True)
         self.assertTrue(shares[Share(0, 0, [0, 1])].is_pair)
 
+    def test_a_collate_function_that_needs_an_even_number_of_examples(self):
+        def mixup(examples):
+            if len(examples) % 2:
+                raise AssertionError("batch size should be even")
+            x, y = torch.utils.data.default_collate(examples)
+            return (x + x.flip(0)) / 2, (y + y.flip(0)) / 2
+
+        for samples in (2, 4):
+            batch = self.collated(mixup, samples)
+            self.assertTrue(batch.is_pair)
+            self.assertEqual((batch.x.shape, batch.y.shape), ((samples, 3), (samples,)))
+        with self.assertRaisesRegex(AssertionError, "should be even"):
+            self.collated(mixup, 3)
+
 
 class CountingLoader(Loader):
     """Counts how often worker processes were started and batches were loaded in this process."""
