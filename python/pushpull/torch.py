@@ -214,7 +214,9 @@ class Trainer(TrainerBase):
 
     def _load(self, weights: FloatArray) -> None:
         check_unchanged(self._model, self._entries)
-        load(self._entries, self._views_of(weights))
+        # The last weights are a new copy each time, which is not to be kept.
+        has_ended = self._session.batch is None
+        load(self._entries, views_of(weights, self._entries, self._offsets) if has_ended else self._views_of(weights))
         self._passes = [] if self.ps.job.sync else count_passes(self._entries)
         for entry in self._entries:
             if isinstance(entry.holder, torch.nn.Parameter):

@@ -373,6 +373,18 @@ class Model(PythonJobTest):
             self.assertLess(time.monotonic(), deadline, server.log())
             time.sleep(0.05)
 
+    def test_loops_after_the_end_keep_no_copies_of_the_weights(self):
+        model = make_model()
+        trainer = self.trainer(model)
+        self.train(trainer, model)
+        last = model[0].weight.detach().clone()
+        views = len(trainer._views)
+        for _ in range(3):
+            torch.nn.init.zeros_(model[0].weight)
+            self.assertEqual(self.train(trainer, model), [])
+            self.assertTrue(torch.equal(model[0].weight, last))
+        self.assertEqual(len(trainer._views), views)
+
     def test_gradients_of_earlier_backward_passes_are_added(self):
         model = torch.nn.Linear(3, 1, bias=False)
         start = model.weight.detach().clone()
