@@ -139,9 +139,9 @@ class _Reader:
                 raise problems[-1][1]
             return None
         newest = max(found, key=lambda checkpoint: checkpoint.version)
-        for step, error in problems:
+        for step, problem in problems:
             if step > newest.step:
-                warnings.warn(f"{error}; {newest.folder} is used")
+                warnings.warn(f"{problem}; {newest.folder} is used")
         return newest
 
 
