@@ -118,7 +118,7 @@ class Shares(torch.utils.data.Dataset[Collated]):
     def _makes_a_pair_of(self, one: list[Any]) -> bool:
         """Returns whether the collate function makes a pair of one example, or cannot take a single example.
 
-        Mixup, for example, needs an even number. What it makes is nearly always (x, y).
+        Mixup, for example, needs an even number. A function with such a need is taken to make pairs (x, y).
         """
         try:
             return _is_pair(self._collate(one))

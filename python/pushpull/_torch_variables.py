@@ -237,8 +237,8 @@ def _check_integers(entry: Entry) -> None:
     changed = ~fits | (numpy.where(fits, kept, 0).astype(exact.dtype) != exact)
     if changed.any():
         place = tuple(int(i) for i in numpy.argwhere(changed)[0])
-        raise ValueError(f"{entry.name}{list(place) if place else ''} is {exact[place]}, and the server would keep it as "
-                         f"{kept[place]:.0f}, because it stores float32; keep the tensor out of the job by "
+        raise ValueError(f"{entry.name}{list(place) if place else ''} is {exact[place]}, and the server would keep it "
+                         f"as {kept[place]:.0f}, because it stores float32; keep the tensor out of the job by "
                          "register_buffer(..., persistent=False)")
 
 

@@ -104,7 +104,8 @@ class Trainer(TrainerBase):
         variables, in its order. The initial values, weight decay and decays of statistics are then the server's, and
         buffers that are not named stay this clone's own.
 
-        Raises TypeError, which names the tensor, if one cannot be stored or was expanded, and ValueError if `variables` do not fit.
+        Raises TypeError, which names the tensor, if one cannot be stored or was expanded, and ValueError if `variables`
+        do not fit.
         """
         self._model = model
         self._entries = declare(model, options, variables)
