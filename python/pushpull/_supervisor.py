@@ -23,6 +23,7 @@ from pushpull._output import say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
 from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
+from pushpull._streams import Stream
 from pushpull.local_server import LocalServer
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED = 70, 77, 143
@@ -32,8 +33,6 @@ POLL_S = 0.1
 SETTLED_S = 2.0  # a clone that has trained for this long is started again at once
 MAX_RAPID_DEATHS = 20  # so many deaths in a row of a clone that has not
 INITIAL_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
-REFRESH_S = 10.0  # how often a line that a clone refreshes is shown
-MAX_LINE_BYTES = 1 << 16  # of a clone's output; a longer line is divided
 DRAIN_S = 30.0  # how long clones may take to end after SIGTERM
 REPETITIONS_S = 1.0  # signals that come sooner after the first one belong to it (common/cli/stop_signal.h)
 
@@ -50,62 +49,6 @@ class Options:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the clones, besides this process's
 
 
-class _Stream:
-    """One end of a pipe from a clone, whose lines are handled one by one.
-
-    A carriage return begins a line anew, as on a terminal. Of a line that a program refreshes in this way, as a progress
-    bar, the states that REFRESH_S apart are shown, each as a line.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self._unread = b""
-        self._refreshed_at = -float("inf")
-        os.set_blocking(file.fileno(), False)
-
-    def lines(self) -> tuple[list[bytes], bool]:
-        """Returns the complete lines that have arrived, and whether the other end is closed."""
-        lines: list[bytes] = []
-        while True:
-            try:
-                data = os.read(self.file.fileno(), 65536)
-            except BlockingIOError:
-                return lines, False
-            if not data:
-                return lines, True
-            *complete, self._unread = (self._unread + data).split(b"\n")
-            lines += [_last_state(line) for line in complete]
-            self._shorten(lines)
-
-    def _shorten(self, lines: list[bytes]) -> None:
-        """Keeps the incomplete line short. Adds what is to be shown of it."""
-        end = len(self._unread) - self._unread.endswith(b"\r")  # a carriage return at the end may be part of "\r\n"
-        *states, last = self._unread[:end].split(b"\r")
-        self._unread = last + self._unread[end:]
-        state = next((state for state in reversed(states) if state), b"")
-        now = time.monotonic()
-        if state and now - self._refreshed_at >= REFRESH_S:
-            self._refreshed_at = now
-            lines.append(state)
-        if len(self._unread) > MAX_LINE_BYTES:
-            lines.append(self._unread)
-            self._unread = b""
-
-    def rest(self) -> bytes:
-        """Returns the incomplete last line."""
-        rest, self._unread = self._unread, b""
-        return _last_state(rest)
-
-
-def _last_state(line: bytes) -> bytes:
-    """Returns what is seen of a line whose beginning was written anew.
-
-    >>> _last_state(b"50 %\\r100 %"), _last_state(b"line of another system\\r")
-    (b'100 %', b'line of another system')
-    """
-    return line.rstrip(b"\r").rpartition(b"\r")[2]
-
-
 class _Clone:
     """A clone and its current process."""
 
@@ -114,8 +57,8 @@ class _Clone:
         self.session = secrets.randbits(64) | 1
         self.process_number = 0
         self.process: Optional[subprocess.Popen[bytes]] = None  # None: none runs
-        self.outputs: list[tuple[_Stream, IO[bytes]]] = []  # the process's stdout and stderr, and where each goes
-        self.reports: Optional[_Stream] = None  # the pipe for the process's reports
+        self.outputs: list[tuple[Stream, IO[bytes]]] = []  # the process's stdout and stderr, and where each goes
+        self.reports: Optional[Stream] = None  # the pipe for the process's reports
         self.report: Optional[Progress] = None  # the last one, perhaps of an earlier process
         # Times of time.monotonic().
         self.training_since: Optional[float] = None  # the process's first report of a step; None: none yet
@@ -255,13 +198,13 @@ class Supervisor:
         finally:
             os.close(reports_of_clone)
         assert clone.process.stdout is not None and clone.process.stderr is not None
-        clone.outputs = [(_Stream(clone.process.stdout), sys.stdout.buffer),
-                         (_Stream(clone.process.stderr), sys.stderr.buffer)]
-        clone.reports = _Stream(os.fdopen(reports, "rb", buffering=0))
+        clone.outputs = [(Stream(clone.process.stdout), sys.stdout.buffer),
+                         (Stream(clone.process.stderr), sys.stderr.buffer)]
+        clone.reports = Stream(os.fdopen(reports, "rb", buffering=0))
         for stream in self._streams(clone):
             self._selector.register(stream.file, selectors.EVENT_READ, (clone, stream))
 
-    def _streams(self, clone: _Clone) -> list[_Stream]:
+    def _streams(self, clone: _Clone) -> list[Stream]:
         streams = [stream for stream, _ in clone.outputs]
         return streams + [clone.reports] if clone.reports is not None else streams
 
@@ -271,7 +214,7 @@ class Supervisor:
             clone, stream = key.data
             self._handle_lines(clone, stream)
 
-    def _handle_lines(self, clone: _Clone, stream: _Stream) -> None:
+    def _handle_lines(self, clone: _Clone, stream: Stream) -> None:
         lines, ended = stream.lines()
         if ended and stream.file in self._selector.get_map():
             self._selector.unregister(stream.file)

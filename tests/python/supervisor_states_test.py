@@ -10,7 +10,7 @@ from unittest import mock
 
 from support import main
 
-from pushpull import _supervisor
+from pushpull import _streams, _supervisor
 from pushpull._reports import WAIT_OF_SPARE, Progress
 
 
@@ -153,10 +153,10 @@ class Output(unittest.TestCase):
 
     def setUp(self):
         reader, self._writer = os.pipe()
-        self._stream = _supervisor._Stream(os.fdopen(reader, "rb", buffering=0))
+        self._stream = _streams.Stream(os.fdopen(reader, "rb", buffering=0))
         self.addCleanup(self._stream.file.close)
         self.addCleanup(os.close, self._writer)
-        clock = mock.patch.object(_supervisor.time, "monotonic", side_effect=lambda: self.now)
+        clock = mock.patch.object(_streams.time, "monotonic", side_effect=lambda: self.now)
         clock.start()
         self.addCleanup(clock.stop)
         self.now = 100.0
@@ -178,7 +178,7 @@ class Output(unittest.TestCase):
     def test_a_line_that_is_refreshed_is_shown_now_and_then(self):
         # tqdm begins each state with a carriage return, and ends the last one with a line feed.
         self.assertEqual(self.lines(b"\r 0 %", b"\r 1 %", b"\r 2 %\r 3 %"), [[], [b" 0 %"], []])
-        self.now += _supervisor.REFRESH_S
+        self.now += _streams.REFRESH_S
         self.assertEqual(self.lines(b"\r 4 %", b"\r 5 %", b"\r100 %\nend\n"), [[b" 3 %"], [], [b"100 %", b"end"]])
         self.assertEqual(self._stream.rest(), b"")
 
