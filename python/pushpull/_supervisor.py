@@ -24,13 +24,16 @@ from pushpull._processes import popen
 from pushpull._progress import ProgressLine
 from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
 from pushpull._streams import Stream
+from pushpull.checkpoint import training_is_done
 from pushpull.local_server import LocalServer
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED = 70, 77, 143
+EXIT_PEER_LOST = 200
 EXIT_GPU_LOST, EXIT_JOB_CHANGED = CURABLE_CODES = 201, 202
 
 POLL_S = 0.1
 SETTLED_S = 2.0  # a clone that has trained for this long is started again at once
+WAIT_IN_VAIN_S = 10.0  # a clone that waits for so long, after the server of its run has ended, is ended
 MAX_RAPID_DEATHS = 20  # so many deaths in a row of a clone that has not
 INITIAL_PAUSE_S, MAX_PAUSE_S = 0.2, 10.0
 DRAIN_S = 30.0  # how long clones may take to end after SIGTERM
@@ -61,11 +64,21 @@ class _Clone:
         self.reports: Optional[Stream] = None  # the pipe for the process's reports
         self.report: Optional[Progress] = None  # the last one, perhaps of an earlier process
         # Times of time.monotonic().
+        # The first and the last of its latest reports in a row that name a wait; None: the latest one names none.
+        self.wait: Optional[tuple[float, float]] = None
         self.training_since: Optional[float] = None  # the process's first report of a step; None: none yet
         self.restart_at: Optional[float] = 0.0  # None: it runs, is done or has left
         self.rapid_deaths = 0  # in a row: of processes that trained for less than SETTLED_S
         self.left = False  # it was evicted
         self.last_death = ""  # how the last process ended or failed to start, for people
+
+    def take(self, report: Progress) -> None:
+        """Keeps a report of the current process that has just come."""
+        now = time.monotonic()
+        self.report = report
+        if report.step > 0 and self.training_since is None:
+            self.training_since = now
+        self.wait = (self.wait[0] if self.wait else now, now) if report.waiting_for else None
 
 
 def describe_exit(code: int) -> str:
@@ -98,6 +111,8 @@ class Supervisor:
         self._first_signal = 0.0
         self._output_is_lost = False  # and this has been said
         self._server_trouble = ""  # why the server could not be started again, or empty
+        # When training and, after it, the server of this supervisor were seen to have ended (time.monotonic()).
+        self._run_ended_at: Optional[float] = None
 
     def progress(self) -> tuple[int, int]:
         """Returns the newest step that a clone has reported, and the number of steps; 0: none, or not known."""
@@ -107,10 +122,12 @@ class Supervisor:
     def run(self) -> int:
         """Runs the clones until all have ended. Returns the exit code of the worker.
 
-        0: every clone has ended with 0 or was evicted. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After
-        a clone has died MAX_RAPID_DEATHS times in a row: the code of its last process if that is curable, 70 if the
-        last one was killed by a signal or could not be started. Otherwise the code of the clone that failed for good.
-        Raises ServerFailedError if the server that the supervisor runs has failed.
+        0: every clone has ended with 0 or was evicted, or training and then the supervisor's own server have ended and
+        clones were too late to take part. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After a clone has
+        died MAX_RAPID_DEATHS times in a row: the code of its last process if that is curable, 70 if the last one was
+        killed by a signal or could not be started. Otherwise the code of the clone that failed for good. Raises
+        ServerFailedError if the server that the supervisor runs has failed, and CheckpointError if its last checkpoint
+        is damaged.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -133,6 +150,7 @@ class Supervisor:
         while not self._signals:
             if server is not None:
                 self._revive(server)
+                self._notice_end_of_run(server)
             for clone in self._clones:
                 if clone.restart_at is not None and time.monotonic() >= clone.restart_at:
                     code = self._start_or_try_later(clone)
@@ -143,7 +161,10 @@ class Supervisor:
                 code = self._reap(clone)
                 if code is not None:
                     return code
-            if all(clone.process is None and clone.restart_at is None for clone in self._clones):
+            if all(clone.restart_at is None and (clone.process is None or self._waits_in_vain(clone))
+                   for clone in self._clones):
+                if any(clone.process is not None for clone in self._clones):
+                    self._say("training and ps_server have ended; ending the clones that still wait for ps_server")
                 return EXIT_EVICTED if all(clone.left for clone in self._clones) else 0
             self._show()
         return EXIT_STOPPED
@@ -158,6 +179,27 @@ class Supervisor:
             if str(error) != self._server_trouble:
                 self._say(f"ps_server was killed and could not be started again: {error}; trying until it can be")
             self._server_trouble = str(error)
+
+    def _notice_end_of_run(self, server: LocalServer) -> None:
+        """Cancels all planned starts of clones if training and then the server have ended."""
+        if self._run_ended_at is None:
+            if server.wait(0.0) != 0 or not training_is_done(server.train_dir, 0):
+                return
+            self._run_ended_at = time.monotonic()
+        for clone in self._clones:
+            if clone.restart_at is not None:
+                clone.restart_at = None
+                self._say(f"training has ended, so clone {clone.number} is not started")
+
+    def _waits_in_vain(self, clone: _Clone) -> bool:
+        """Whether the clone's process waits for the server of a run that has ended.
+
+        Other clones, which load data, evaluate or write files, go on until they end or wait.
+        """
+        if self._run_ended_at is None or clone.wait is None:
+            return False
+        first, last = clone.wait
+        return last - max(first, self._run_ended_at) >= WAIT_IN_VAIN_S
 
     def _say(self, text: str) -> None:
         self._line.interrupt()
@@ -180,7 +222,7 @@ class Supervisor:
         options = self._options
         clone.process_number += 1
         clone.restart_at = None
-        clone.training_since = None
+        clone.training_since = clone.wait = None
         reports, reports_of_clone = os.pipe()
         os.set_blocking(reports_of_clone, False)
         environment = {**os.environ, **options.environment, "PYTHONUNBUFFERED": "1", "PUSHPULL_PS": options.ps,
@@ -221,9 +263,8 @@ class Supervisor:
         if stream is clone.reports:
             for line in lines:
                 report = decode_report(line)
-                if report is not None and report.step > 0 and clone.training_since is None:
-                    clone.training_since = time.monotonic()
-                clone.report = report or clone.report
+                if report is not None:
+                    clone.take(report)
             return
         for own, target in clone.outputs:
             if own is stream and lines:
@@ -249,6 +290,8 @@ class Supervisor:
             self._say(f"clone {clone.number} was evicted, so it is out of the job; the other clones go on")
             clone.left = True
             return None
+        if code == EXIT_PEER_LOST and self._run_ended_at is not None:
+            return None  # it was too late to take part
         if not is_curable(code):
             self._say(f"clone {clone.number} ended with {clone.last_death}, after which a clone is not started again; "
                       "stopping all")

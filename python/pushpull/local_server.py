@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import pathlib
 import shutil
@@ -16,7 +17,7 @@ from typing import Any, Optional, Union
 from pushpull import _library
 from pushpull._connect import connect
 from pushpull._processes import KEEPER, popen
-from pushpull.errors import ServerFailedError
+from pushpull.errors import Error, ServerFailedError
 from pushpull.parameter_server import ParameterServer, close_all
 
 _START_SECONDS = 60.0
@@ -72,7 +73,7 @@ class LocalServer:
             raise ValueError("this process ignores SIGCHLD, so that LocalServer cannot learn how ps_server ends; call "
                              "signal.signal(signal.SIGCHLD, signal.SIG_DFL) first")
         self.num_clones = num_clones
-        self._given_out = 0
+        self._numbers = itertools.count()  # of connections, for the clones that are given out in turn
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="pushpull-"))
         self._log_path = self._folder / "ps_server.log"
         self.address = f"unix:{self._folder / 'ps'}"
@@ -173,10 +174,15 @@ class LocalServer:
         return True
 
     def connect(self, clone: Optional[int] = None, **options: Any) -> ParameterServer:
-        """Connects a clone. Without a number, the clones are given out in turn. options: as for pushpull.connect."""
+        """Connects a clone. Without a number, the clones are given out in turn. options: as for pushpull.connect.
+
+        Raises Error if the run has ended, and the server with it, and ServerFailedError if the server has failed.
+        """
+        self.check()
+        if self.wait(0.0) == 0:
+            raise Error(f"the run in {self.train_dir} has ended, and ps_server with it")
         if clone is None:
-            clone = self._given_out % self.num_clones
-            self._given_out += 1
+            clone = next(self._numbers) % self.num_clones
         return connect(self.address, clone=clone, num_clones=self.num_clones, check=self.check, **options)
 
     def close(self) -> None:

@@ -17,6 +17,26 @@ for batch in trainer.batches(40):
 print("ended early")
 """
 
+# A clone that is slow to begin, or is killed while it does, and the supervisor of its job.
+SLOW = """
+import os, sys, time, numpy, pushpull
+time.sleep(float(sys.argv[1]))
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), 9)
+trainer = pushpull.numpy.Trainer(pushpull.connect(), {"a": numpy.ones(3, numpy.float32)})
+for batch in trainer.batches(40):
+    trainer.push({}, samples=len(batch), loss=1.0)
+print("trained")
+"""
+SUPERVISOR = """
+import sys, pushpull
+from pushpull import _supervisor
+_supervisor.WAIT_IN_VAIN_S = 1.0
+with pushpull.LocalServer(sys.argv[1], sys.argv[2], flags=["--lease=2s"]) as server:
+    options = _supervisor.Options(server.address, 1, 1, 0, sys.argv[3:], server)
+    sys.exit(_supervisor.Supervisor(options).run())
+"""
+
 
 class EndOfJob(PythonJobTest):
 
@@ -82,6 +102,22 @@ class EndOfJob(PythonJobTest):
         last = pushpull.steps(train_dir)[-1]
         self.assertRegex(worker.text(), f"pushpull: the last checkpoint is of step {last}( of 1000)?\n")
         self.assertIn(last, (4, 5))
+
+    def test_clones_that_are_too_late_for_a_run_that_has_ended(self):
+        (self.folder / "supervisor.py").write_text(SUPERVISOR)
+        (self.folder / "slow.py").write_text(SLOW)
+        for seconds, how, message in ((0, "", "[clone 0] trained\n"), (4, "", "training and ps_server have ended; ending the clones that still wait"),
+                                      (4, "killed", "training has ended, so clone 0 is not started\n")):
+            with self.subTest(seconds=seconds, how=how):
+                worker = self.start_python(f"{seconds}{how}.log", self.folder / "supervisor.py",
+                                           self.write_config(steps=3), self.folder / "run", self.folder / "slow.py",
+                                           seconds, how)
+                self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
+                self.assertIn(message, worker.text())
+        with pushpull.LocalServer(self.write_config(steps=3), self.folder / "run", flags=["--lease=2s"]) as server:
+            self.assertEqual(server.wait(60), 0)
+            with self.assertRaisesRegex(pushpull.Error, f"the run in {self.folder}/run has ended"):
+                server.connect()
 
 
 if __name__ == "__main__":
