@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from typing import Optional, TextIO
 
 from pushpull._output import write
-from pushpull._reports import Progress, report_descriptor, send_report
+from pushpull._reports import REPORT_PERIOD_S, Progress, report_descriptor
 from pushpull.parameter_server import ParameterServer
-
-REPORT_PERIOD_S = 0.2
 
 
 def format_time_left(seconds: float) -> str:
@@ -115,33 +113,30 @@ class ProgressLine:
         write(self._out, text)
 
 
-class Reporter:
-    """Reports the progress of one clone to the supervisor, or to stderr if there is none."""
+class OwnLine:
+    """Shows the progress of one clone that has no supervisor."""
 
     def __init__(self, ps: ParameterServer, show: bool) -> None:
         self._ps = ps
-        self._descriptor = report_descriptor()
-        self._line = ProgressLine(sys.stderr) if show and self._descriptor is None else None
+        self._line = ProgressLine(sys.stderr) if show and report_descriptor() is None else None
         self._reported_at = -float("inf")
 
     def tick(self, is_waiting: bool) -> None:
         """To be called after each batch and while the clone waits."""
-        if self._line is None and self._descriptor is None:
+        if self._line is None:
             return
         now = time.monotonic()
         if now - self._reported_at < REPORT_PERIOD_S and not is_waiting:
             return
         self._reported_at = now
         progress = self._ps.progress()
-        if self._descriptor is not None:
-            send_report(self._descriptor, progress)
-        elif self._line is not None and is_waiting and (progress.waiting_for or not progress.step):
+        if is_waiting and (progress.waiting_for or not progress.step):
             self._line.wait(progress.waiting_for or "the first step")
-        elif self._line is not None and progress.step:
+        elif progress.step:
             self._line.update([progress])
 
     def finish(self) -> None:
-        """Reports the last figures."""
+        """Shows the last figures."""
         self._reported_at = -float("inf")
         self.tick(is_waiting=False)
         if self._line is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Optional, Protocol, TypeVar, Union
 
-from pushpull._progress import Reporter
+from pushpull._progress import OwnLine
 from pushpull.errors import Error, InvalidArgumentError
 from pushpull.parameter_server import FloatArray, ParameterServer, RawBatch, Variable
 
@@ -25,7 +25,7 @@ class Session:
 
     def __init__(self, ps: Server, show_progress: bool) -> None:
         self.ps = ps if isinstance(ps, ParameterServer) else ps.connect()
-        self._reporter = Reporter(self.ps, show_progress)
+        self._line = OwnLine(self.ps, show_progress)
         self._num_samples: Optional[int] = None  # None: the clone is not registered
         self._ended = ""  # why the clone has ended before training has
         self.batch: Optional[RawBatch] = None  # the one that is being computed
@@ -59,7 +59,7 @@ class Session:
                 raise Error(f"the batch at position {self.batch.position} was not finished: call step() or push() once "
                             "for each batch")
             # Only the library knows whether an interrupted call has handed the last batch back.
-            self.batch = self.ps.next_batch(lambda: self._reporter.tick(is_waiting=True), or_open=first)
+            self.batch = self.ps.next_batch(lambda: self._line.tick(is_waiting=True), or_open=first)
             first = False
             if self.batch is None:
                 break
@@ -68,7 +68,7 @@ class Session:
         weights = self.ps.last_weights
         if weights is not None:
             load(weights)
-        self._reporter.finish()
+        self._line.finish()
 
     def open_batch(self) -> RawBatch:
         """Returns the batch that is being computed. Raises Error if there is none."""
@@ -94,7 +94,7 @@ class Session:
         except (AttributeError, TypeError, ValueError, InvalidArgumentError):  # an argument was refused
             self.batch = batch
             raise
-        self._reporter.tick(is_waiting=False)
+        self._line.tick(is_waiting=False)
 
     def give_up(self, message: str) -> None:
         """Gives the batch up, if there is one, because of an error that `message` names. The clone ends."""

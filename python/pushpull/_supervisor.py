@@ -22,7 +22,8 @@ from typing import IO, Optional
 from pushpull._output import say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
-from pushpull._reports import REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, without_spares
+from pushpull._reports import (REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, describe_pipe,
+                               without_spares)
 from pushpull._streams import Stream
 from pushpull.checkpoint import training_is_done
 from pushpull.local_server import LocalServer
@@ -229,7 +230,7 @@ class Supervisor:
                        "PUSHPULL_CLONE": str(options.worker_index * options.num_clones + clone.number),
                        "PUSHPULL_NUM_CLONES": str(options.num_workers * options.num_clones),
                        "PUSHPULL_SESSION": str(clone.session), "PUSHPULL_PROCESS_NUMBER": str(clone.process_number),
-                       REPORT_DESCRIPTOR: str(reports_of_clone)}
+                       REPORT_DESCRIPTOR: describe_pipe(reports_of_clone)}
         try:
             clone.process = popen([sys.executable, "-m", "pushpull._clone", *options.command], signal.SIGKILL,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -30,7 +30,7 @@ import numpy.typing
 
 from pushpull import _library
 from pushpull._interrupts import POLL_MILLISECONDS, interruptibly
-from pushpull._reports import Progress, WaitNotice
+from pushpull._reports import Progress, Reporter, WaitNotice
 from pushpull.errors import Error, ForkedProcessError, InvalidArgumentError, StoppedError, error_of
 
 FloatArray = numpy.typing.NDArray[numpy.float32]
@@ -163,6 +163,7 @@ class ParameterServer:
         self._registers = False  # start was called and has not failed
         self._session, self._number = int(options.session), int(options.process_number)
         self._replaced = False  # by a later connection of the clone from this process
+        self._reporter = Reporter()
         self._batch = _library.Batch()
         self._returned = True  # whether the caller of next_batch has got the batch in _batch
         self._last: Optional[RawBatch] = None  # that next_batch has returned
@@ -350,8 +351,10 @@ class ParameterServer:
                 self._check()
             if code != _library.DEADLINE_EXCEEDED or batch.over:  # over: the server was given up
                 raise self._fail(code)
+            self._reporter.report(self.progress, at_once=True)
             tick()
         if batch.over:
+            self._reporter.report(self.progress, at_once=True)
             return None
         raw = RawBatch(batch.replica, batch.position, batch.version, batch.first_sample, batch.samples,
                        self._array(batch.weights), self._array(batch.gradient))
@@ -400,6 +403,7 @@ class ParameterServer:
         code = self._library.pushpull_clone_finish(self._handle(), samples, loss, entries, len(entries))
         if code != _library.OK:
             raise self._fail(code)
+        self._reporter.report(self.progress, at_once=False)
 
     def give_up(self, message: str) -> None:
         """Gives the batch up because it cannot be computed. The clone ends."""

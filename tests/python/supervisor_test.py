@@ -158,6 +158,24 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
+    def test_clone_without_a_trainer_reports_its_steps(self):
+        self.start_server(self.write_config(steps=60, batch=8))
+        worker = self.start_clones("raw_loop.py", 30, clones=1)
+        # It has trained for three seconds, so that no pause is needed.
+        worker.wait_for("clone 0 died (killed by signal 9); starting it again at once\n")
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertRegex(worker.text(), r"(?m)^step \d+/60 ")
+        self.assertRegex(worker.text(), r"(?m)^step 60/60 ")  # the end is reported
+
+    def test_program_that_a_clone_starts_does_not_report_to_a_file_of_its_own(self):
+        server = self.start_server(self.write_config(steps=10, batch=8))
+        worker = self.start_clones("launcher.py", self.folder, clones=1)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertIn("[clone 0] the pipe is a file: True\n", worker.text())
+        for number in range(20):
+            self.assertEqual((self.folder / f"{number}.data").read_bytes(), b"")
+
     def test_usage(self):
         for arguments, message in ((["worker"], "there is no program to run"),
                                    (["worker", "missing.py"], "there is no file missing.py"),
