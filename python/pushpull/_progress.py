@@ -7,9 +7,9 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import Optional, TextIO
+from typing import Optional, TextIO, Union
 
-from pushpull._output import write
+from pushpull._output import PatientOutput, write
 from pushpull._reports import REPORT_PERIOD_S, Progress, report_descriptor
 from pushpull.parameter_server import ParameterServer
 
@@ -53,7 +53,7 @@ def format_progress(reports: Sequence[Progress], seconds_left: Optional[float] =
 class ProgressLine:
     """Prints progress and waits. Not thread-safe."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: Union[TextIO, PatientOutput]) -> None:
         self._out = out
         self._terminal = out.isatty()
         self._shown_at = -float("inf")

@@ -17,9 +17,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import IO, Optional
+from typing import Optional
 
-from pushpull._output import say, write
+from pushpull._output import PatientOutput, patient_outputs, say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
 from pushpull._reports import (REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, describe_pipe,
@@ -61,7 +61,7 @@ class _Clone:
         self.session = secrets.randbits(64) | 1
         self.process_number = 0
         self.process: Optional[subprocess.Popen[bytes]] = None  # None: none runs
-        self.outputs: list[tuple[Stream, IO[bytes]]] = []  # the process's stdout and stderr, and where each goes
+        self.outputs: list[tuple[Stream, PatientOutput]] = []  # the process's stdout and stderr, and where each goes
         self.reports: Optional[Stream] = None  # the pipe for the process's reports
         self.report: Optional[Progress] = None  # the last one, perhaps of an earlier process
         # Times of time.monotonic().
@@ -107,7 +107,8 @@ class Supervisor:
         self._options = options
         self._clones = [_Clone(number) for number in range(options.num_clones)]
         self._selector = selectors.DefaultSelector()
-        self._line = ProgressLine(sys.stderr)
+        self._stdout, self._stderr = patient_outputs()
+        self._line = ProgressLine(self._stderr)
         self._signals = 0
         self._first_signal = 0.0
         self._output_is_lost = False  # and this has been said
@@ -133,11 +134,15 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
-            code = self._supervise()
+            return self._supervise()
         finally:
             self._drain()
-        self._line.finish()
-        return code
+            self._line.finish()
+            for output in (self._stdout, self._stderr):
+                try:
+                    output.finish()
+                except OSError as error:
+                    self._note_loss(str(error))
 
     def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
         now = time.monotonic()
@@ -204,7 +209,7 @@ class Supervisor:
 
     def _say(self, text: str) -> None:
         self._line.interrupt()
-        say(text)
+        say(text, self._stderr)
 
     def _start_or_try_later(self, clone: _Clone) -> Optional[int]:
         """Starts a process of the clone. Treats a failure as the death of the process; see _plan_restart."""
@@ -241,8 +246,8 @@ class Supervisor:
         finally:
             os.close(reports_of_clone)
         assert clone.process.stdout is not None and clone.process.stderr is not None
-        clone.outputs = [(Stream(clone.process.stdout), sys.stdout.buffer),
-                         (Stream(clone.process.stderr), sys.stderr.buffer)]
+        clone.outputs = [(Stream(clone.process.stdout), self._stdout),
+                         (Stream(clone.process.stderr), self._stderr)]
         clone.reports = Stream(os.fdopen(reports, "rb", buffering=0))
         for stream in self._streams(clone):
             self._selector.register(stream.file, selectors.EVENT_READ, (clone, stream))
@@ -271,10 +276,14 @@ class Supervisor:
             if own is stream and lines:
                 self._print(clone, lines, target)
 
-    def _print(self, clone: _Clone, lines: Sequence[bytes], target: IO[bytes]) -> None:
+    def _print(self, clone: _Clone, lines: Sequence[bytes], target: PatientOutput) -> None:
         self._line.interrupt()
         trouble = write(target, b"".join(b"[clone %d] %s\n" % (clone.number, line) for line in lines))
-        if trouble is not None and not self._output_is_lost:
+        if trouble is not None:
+            self._note_loss(trouble)
+
+    def _note_loss(self, trouble: str) -> None:
+        if not self._output_is_lost:
             self._output_is_lost = True
             self._say(f"output of the clones cannot be written: {trouble}; training goes on without it")
 

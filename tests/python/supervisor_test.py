@@ -73,6 +73,30 @@ class Supervisor(PythonJobTest):
                 self.assertEqual(lost, 0 if case == "full stderr" else 1, worker.text())
                 self.assertEqual("[clone 0] clone 0 is done\n" in worker.text(), case == "full stderr")
 
+    def test_output_that_nobody_reads_stops_nothing(self):
+        program, done = self.folder / "chatty.py", self.folder / "done"
+        program.write_text("import pathlib, sys, time\n"
+                           "for _ in range(4000):\n    print('x' * 1000)\n"
+                           "pathlib.Path(sys.argv[1]).touch()\ntime.sleep(1000)\n")
+        for streams in (["stdout"], ["stdout", "stderr"]):
+            with self.subTest(streams=streams):
+                reader, target = os.pipe()
+                worker = Process(self.folder / "chatty.log", sys.executable, "-m", "pushpull", "worker", program, done,
+                                 env=environment(), **{stream: target for stream in streams})
+                self.processes.append(worker)
+                os.close(target)
+                deadline = time.monotonic() + 30
+                while not done.exists():
+                    self.assertLess(time.monotonic(), deadline, worker.text())
+                    time.sleep(0.05)
+                done.unlink()
+                worker.kill(signal.SIGTERM)
+                self.assertEqual(worker.wait(30), 143, worker.text())
+                message = "pushpull: output of the clones cannot be written: nobody reads it; training goes on without it\n"
+                self.assertEqual(worker.text().count(message), 1 if streams == ["stdout"] else 0, worker.text())
+                worker.log_path.unlink()
+                os.close(reader)
+
     def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
         config = self.write_config(steps=3000)
         worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
