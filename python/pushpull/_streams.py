@@ -5,6 +5,7 @@ import os
 import time
 from typing import IO
 
+MAX_READS = 16  # in a row, of 64 KiB, before the supervisor sees to other things
 REFRESH_S = 10.0  # how often a line that a clone refreshes is shown
 MAX_LINE_BYTES = 1 << 16  # of a clone's output; a longer line is divided
 
@@ -23,9 +24,12 @@ class Stream:
         os.set_blocking(file.fileno(), False)
 
     def lines(self) -> tuple[list[bytes], bool]:
-        """Returns the complete lines that have arrived, and whether the other end is closed."""
+        """Returns complete lines that have arrived, and whether the other end is closed.
+
+        Of what arrives while it reads, a call leaves the rest after MAX_READS to the next call.
+        """
         lines: list[bytes] = []
-        while True:
+        for _ in range(MAX_READS):
             try:
                 data = os.read(self.file.fileno(), 65536)
             except BlockingIOError:
@@ -35,6 +39,7 @@ class Stream:
             *complete, self._unread = (self._unread + data).split(b"\n")
             lines += [_last_state(line) for line in complete]
             self._shorten(lines)
+        return lines, False
 
     def _shorten(self, lines: list[bytes]) -> None:
         """Keeps the incomplete line short. Adds what is to be shown of it."""

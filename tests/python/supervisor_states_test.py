@@ -182,6 +182,12 @@ class Output(unittest.TestCase):
         self.assertEqual(self.lines(b"\r 4 %", b"\r 5 %", b"\r100 %\nend\n"), [[b" 3 %"], [], [b"100 %", b"end"]])
         self.assertEqual(self._stream.rest(), b"")
 
+    def test_a_clone_that_writes_as_fast_as_it_is_read_does_not_keep_the_call(self):
+        reads = [b"line\n"] * 40
+        with mock.patch.object(_streams.os, "read", lambda *_: reads.pop() if reads else self.fail("it reads on")):
+            for _ in range(2):
+                self.assertEqual(self._stream.lines(), ([b"line"] * _streams.MAX_READS, False))
+
     def test_a_line_without_an_end_takes_no_more_memory_and_time(self):
         state = b"\r" + b"#" * 80
         for _ in range(2000):
