@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
-from pushpull._output import drop_unwritten, say
+from pushpull._output import drop_unwritten, open_closed_streams, say
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
@@ -85,6 +85,7 @@ def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code."""
+    open_closed_streams()
     try:
         return _run(arguments)
     finally:

@@ -118,8 +118,13 @@ def patient_outputs() -> tuple[PatientOutput, PatientOutput]:
     return out, out if out.is_same_as(err) else err
 
 
-def write(file: Union[IO[AnyStr], PatientOutput], text: AnyStr) -> Optional[str]:
-    """Writes and flushes. Returns None, or why the text, or an earlier one, has not been written yet or is lost."""
+def write(file: Union[IO[AnyStr], PatientOutput, None], text: AnyStr) -> Optional[str]:
+    """Writes and flushes. Returns None, or why the text, or an earlier one, has not been written yet or is lost.
+
+    file: None, as sys.stderr is if it was closed when the process began: does nothing.
+    """
+    if file is None:
+        return None
     try:
         file.write(text)
         file.flush()
@@ -131,6 +136,21 @@ def write(file: Union[IO[AnyStr], PatientOutput], text: AnyStr) -> Optional[str]
 def say(text: str, file: Optional[PatientOutput] = None) -> None:
     """Writes a line to the file, by default the standard error."""
     write(sys.stderr if file is None else file, f"pushpull: {text}\n")
+
+
+def open_closed_streams() -> None:
+    """Opens the null device for each standard stream that was closed when this process began.
+
+    Otherwise, the next file or pipe that the process opens would be its standard stream.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))
 
 
 def drop_unwritten() -> None:

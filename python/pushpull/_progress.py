@@ -53,9 +53,9 @@ def format_progress(reports: Sequence[Progress], seconds_left: Optional[float] =
 class ProgressLine:
     """Prints progress and waits. Not thread-safe."""
 
-    def __init__(self, out: Union[TextIO, PatientOutput]) -> None:
+    def __init__(self, out: Union[TextIO, PatientOutput, None]) -> None:
         self._out = out
-        self._terminal = out.isatty()
+        self._terminal = out is not None and out.isatty()
         self._shown_at = -float("inf")
         self._unshown = ""
         self._open = False

@@ -1,6 +1,7 @@
 """`pushpull worker` restarts clones, ends them all, and leaves no process behind."""
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -72,6 +73,24 @@ class Supervisor(PythonJobTest):
                 lost = worker.text().count("pushpull: output of the clones cannot be written: [Errno ")
                 self.assertEqual(lost, 0 if case == "full stderr" else 1, worker.text())
                 self.assertEqual("[clone 0] clone 0 is done\n" in worker.text(), case == "full stderr")
+
+    def test_output_that_was_closed_before_the_start(self):
+        loop = PROGRAMS / "perceptron.py"
+        for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+            for case, command in (("worker", ["-m", "pushpull", "worker", f"--ps={self.address('worker')}", loop]),
+                                  ("usage", ["-m", "pushpull", "worker", "--nope"]),
+                                  ("program", [loop])):
+                with self.subTest(closed=closed, case=case):
+                    server = None if case == "usage" else self.start_server(self.write_config(steps=5, batch=8), case)
+                    process = Process(self.folder / "closed.log", "/bin/sh", "-c", f"exec \"$@\" {closed}", "sh",
+                                      sys.executable, *map(str, command),
+                                      env=environment(PUSHPULL_PS=self.address(case)))
+                    self.processes.append(process)
+                    self.assertEqual(process.wait(), 64 if case == "usage" else 0, process.text())
+                    if server is not None:
+                        self.assertEqual(server.wait(), 0, server.text())
+                        self.assertEqual(pushpull.steps(self.folder / case)[-1], 5)
+                        shutil.rmtree(self.folder / case)
 
     def test_output_that_nobody_reads_stops_nothing(self):
         program, done = self.folder / "chatty.py", self.folder / "done"
