@@ -23,6 +23,10 @@ class _Stopped(BaseException):
     """A signal has asked this process to end while it starts the server."""
 
 
+def _go_on(number: int, frame: Optional[FrameType]) -> None:
+    """Handles SIGHUP, which is sent when the terminal is closed."""
+
+
 def _stop(number: int, frame: Optional[FrameType]) -> NoReturn:
     raise _Stopped
 
@@ -151,6 +155,9 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if flags.command == "doctor":
         return doctor.main()
+    # Unlike a handler, SIG_IGN would be inherited by the clones, whose programs may have a use for the signal.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _go_on)
     try:
         options = _options(parser, flags)
         if flags.pipeline_config_path:

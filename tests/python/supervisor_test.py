@@ -259,6 +259,15 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
+    def test_closed_terminal_ends_nothing(self):
+        config = self.write_config(steps=60, batch=8)
+        worker = self.start_python("hup.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'run'}", PROGRAMS / "raw_loop.py")
+        worker.wait_for("step ")
+        worker.kill(signal.SIGHUP)
+        self.assertEqual(worker.wait(60), 0, worker.text())
+        self.assertEqual(pushpull.steps(self.folder / "run")[-1], 60)
+
     def test_a_signal_while_the_server_starts_leaves_nothing(self):
         temporary = self.folder / "temporary"
         temporary.mkdir()
