@@ -32,8 +32,8 @@ class PatientOutput:
         # Under _changed.
         self._unwritten = bytearray()
         self._trouble = ""  # why a part was not written and is lost, or empty
-        self._is_stalled = False
-        self._ends = False
+        self._is_stalled = False  # the last write found no room
+        self._ends = False  # the thread is to end
 
     def isatty(self) -> bool:
         """Whether the output is a terminal."""
@@ -54,8 +54,12 @@ class PatientOutput:
         data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
         with self._changed:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pushpull output", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="pushpull output", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no room for another thread
+                    raise OSError(str(error)) from None
+                self._thread = thread
             has_room = self._changed.wait_for(lambda: len(self._unwritten) < MAX_UNWRITTEN_BYTES,
                                               0.0 if self._is_stalled else STALL_S)
             self._is_stalled = not has_room
@@ -87,7 +91,7 @@ class PatientOutput:
                 self._changed.notify_all()
         if thread is not None and self._ends:
             thread.join()
-            self._ends = False
+        self._ends = False
         if trouble:
             raise OSError(trouble)
 

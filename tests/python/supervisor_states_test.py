@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import unittest
 from unittest import mock
 
 from support import main
 
-from pushpull import _streams, _supervisor
+from pushpull import _output, _streams, _supervisor
 from pushpull._reports import WAIT_OF_SPARE, Progress
 
 
@@ -195,6 +197,56 @@ class Output(unittest.TestCase):
         self.assertLess(len(self._stream._unread), 2 * len(state))
         shown = [line for lines in self.lines(*[b"x" * 40000] * 5) for line in lines]
         self.assertEqual([len(line) for line in shown], [80080, 80000])
+
+
+class PatientOutput(unittest.TestCase):
+
+    def setUp(self):
+        self._reader, writer = os.pipe()
+        self.addCleanup(os.close, self._reader)
+        self._file = os.fdopen(writer, "w")
+        self.addCleanup(self._file.close)
+        self._output = _output.PatientOutput(self._file)
+        for name, value in (("STALL_S", 0.2), ("MAX_UNWRITTEN_BYTES", 100000)):
+            patch = mock.patch.object(_output, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def read_all(self):
+        """Reads all that is written until the other end is closed."""
+        parts = []
+        while data := os.read(self._reader, 4096):
+            parts.append(data)
+        return b"".join(parts)
+
+    def test_what_is_read_slowly_is_kept_and_what_is_not_read_is_dropped(self):
+        lines = [b"%d " % i * 1000 for i in range(100)]
+        lost = 0
+        begun = time.monotonic()
+        for line in lines:
+            lost += _output.write(self._output, line) is not None
+        self.assertLess(time.monotonic() - begun, 2.0)  # it has waited once, not for each line
+        self.assertGreater(lost, 10)
+        reader = threading.Thread(target=lambda: self.read.append(self.read_all()))
+        self.read = []
+        reader.start()
+        while _output.write(self._output, b"and again\n") is not None:
+            time.sleep(0.01)
+        self._output.finish()
+        self._file.close()
+        reader.join()
+        self.assertEqual(self.read[0], b"".join(lines[:len(lines) - lost]) + b"and again\n")
+
+    def test_no_room_for_a_thread(self):
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            self.assertEqual(_output.write(self._output, b"lost"), "can't start new thread")
+        self.assertIsNone(_output.write(self._output, "written"))
+        self._output.finish()
+        self._output.finish()
+        self.assertIsNone(_output.write(self._output, " too"))
+        self._output.finish()
+        self._file.close()
+        self.assertEqual(self.read_all(), b"written too")
 
 
 if __name__ == "__main__":
