@@ -301,7 +301,8 @@ class Supervisor:
             clone.left = True
             return None
         if code == EXIT_PEER_LOST and self._run_ended_at is not None:
-            return None  # it was too late to take part
+            self._say(f"clone {clone.number} ended with {clone.last_death} because training and ps_server have ended")
+            return None
         if not is_curable(code):
             self._say(f"clone {clone.number} ended with {clone.last_death}, after which a clone is not started again; "
                       "stopping all")
