@@ -31,9 +31,10 @@ TEST(FinishedRunTest, IsFoundAfterThePatience) {
 
   EXPECT_FALSE(finished.Look(server.job()).has_value()) << "the next look is not due";
   clock.Advance(kRunPatience);
-  const std::optional<std::string> run = finished.Look(server.job());
-  ASSERT_TRUE(run.has_value());
-  EXPECT_EQ(run->size(), 16u);
+  const std::optional<EndOfRun> end = finished.Look(server.job());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->run_id.size(), 16u);
+  EXPECT_EQ(end->step, server.job().limits.num_steps);
 
   JobSpec longer = server.job();
   ++longer.limits.num_steps;
