@@ -24,9 +24,9 @@
 //   v = s                                                                with moving_average_decay = 0
 //
 // Frozen variables are copied, but the EMA of a trainable one goes on, because the variable may have
-// been updated before a restart froze it. Contributions with samples = 0 are left out; if none is left,
-// everything is copied. Padding becomes zero. The result is bit-identical for any number of threads
-// and tasks.
+// been updated before a restart froze it. Contributions with samples = 0 are left out; if none is
+// left, everything is copied. Padding becomes zero. The result is bit-identical for any number of
+// threads and tasks.
 //
 // Thread-safe; concurrent calls wait for each other in the pool's ParallelFor. The layout and the
 // pool must outlive the pass.

@@ -260,7 +260,7 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
   request.set_protocol_version(kProtocolVersion);
   absl::Duration last_answer = clock_->Now();
   absl::Duration next_word = last_answer;
-  FinishedRun finished(files_, clock_, options_.train_dir, options_.lease);
+  FinishedRun finished(files_, clock_, options_.train_dir, options_.lease, options_.stop_requested);
   for (;;) {
     absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
     const absl::Duration now = clock_->Now();
