@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 import numpy
 import torch
 
+from pushpull._integers import check_integers
 from pushpull._torch_mapping import ServerVariable
 from pushpull.errors import ModelChangedError
 from pushpull.parameter_server import FloatArray, Variable
@@ -220,26 +221,12 @@ def check_value(entry: Entry, value: FloatArray) -> None:
     value: what value_of has returned.
     """
     if not entry.dtype.is_floating_point and entry.dtype != torch.bool:
-        _check_integers(entry)
+        check_integers(entry.name, entry.tensor().detach().cpu().numpy(),
+                       "keep the tensor out of the job by register_buffer(..., persistent=False)")
     if entry.variable.moving_statistic and not numpy.isfinite(value).all():
         raise ValueError(f"the buffer {entry.name} has values that are not finite, which the server does not take; if "
                          "they are part of the program, keep the buffer out of the job by register_buffer(..., "
                          "persistent=False)")
-
-
-def _check_integers(entry: Entry) -> None:
-    """Raises ValueError, which names the first integer that float32 does not hold."""
-    exact = entry.tensor().detach().cpu().numpy()
-    kept = exact.astype(numpy.float32)
-    # The largest integers are rounded up to a power of two that is outside the type's range.
-    limits = numpy.iinfo(exact.dtype)
-    fits = (kept >= float(limits.min)) & (kept < float(limits.max + 1))
-    changed = ~fits | (numpy.where(fits, kept, 0).astype(exact.dtype) != exact)
-    if changed.any():
-        place = tuple(int(i) for i in numpy.argwhere(changed)[0])
-        raise ValueError(f"{entry.name}{list(place) if place else ''} is {exact[place]}, and the server would keep it "
-                         f"as {kept[place]:.0f}, because it stores float32; keep the tensor out of the job by "
-                         "register_buffer(..., persistent=False)")
 
 
 def views_of(array: FloatArray, entries: list[Entry], offsets: list[int]) -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ from typing import Any, Optional
 import numpy
 import numpy.typing
 
+from pushpull._integers import check_integers
 from pushpull._session import Server, TrainerBase
 from pushpull.parameter_server import FloatArray, Variable, check_samples
 
@@ -71,7 +72,7 @@ class Trainer(TrainerBase):
         num_samples: size of the training data. shuffle: another order in each epoch.
 
         Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
-        server has other variables.
+        server has other variables, and ValueError if an array has integers that float32 does not hold.
         """
         self._session.check()
         if self._session.started:
@@ -83,7 +84,10 @@ class Trainer(TrainerBase):
         return self._batches(num_samples, shuffle)
 
     def _as_float32(self, name: str) -> FloatArray:
-        return numpy.asarray(self._arrays[name], dtype=numpy.float32, order="C")
+        array = self._arrays[name]
+        if array.dtype.kind in "iu":
+            check_integers(name, array, "keep such an array out of the job's variables")
+        return numpy.asarray(array, dtype=numpy.float32, order="C")
 
     def _batches(self, num_samples: int, shuffle: bool) -> Iterator[Batch]:
         for raw in self._session.batches(self._load):

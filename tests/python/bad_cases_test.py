@@ -105,6 +105,15 @@ class BadCases(PythonJobTest):
         # Two steps of momentum at a rate of 0.05: 1.5 - 0.05 * (1 + 1.9).
         numpy.testing.assert_allclose(variables["half"], 1.355, atol=1e-3)
 
+    def test_integers_that_float32_does_not_hold_are_refused(self):
+        server = self.serve()
+        for value, kept in (((1 << 24) + 1, 1 << 24), (999999937, 999999936), (-(1 << 62) - 1, -(1 << 62)),
+                            ((1 << 63) - 1, 1 << 63)):
+            with self.subTest(value):
+                trainer = self.trainer(server, {"n": numpy.array([[3, value]])})
+                with self.assertRaisesRegex(ValueError, rf"^n\[0, 1\] is {value}, and .* keep it as {kept}, because"):
+                    next(trainer.batches(40))
+
     def test_rules_about_the_order_of_calls(self):
         trainer = self.trainer(self.serve())
         with self.assertRaisesRegex(pushpull.Error, "there is no batch to finish"):
