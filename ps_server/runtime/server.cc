@@ -306,9 +306,9 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
 
 absl::Status Server::Listen() {
   if (NeedsPeerSecret()) PP_RETURN_IF_ERROR(LoadPeerSecret());
-  transport_.limits = options_.limits;
-  PP_ASSIGN_OR_RETURN(transport_.limits.max_connections,
+  PP_ASSIGN_OR_RETURN(const int connections,
                       FitConnections(options_.limits.max_connections, NumTasksHere()));
+  transport_.limits = WithConnections(options_.limits, connections);
   for (int i = 0; i < NumTasksHere(); ++i) {
     PP_ASSIGN_OR_RETURN(const std::string address, TaskAddress(options_.listen, i));
     counters_.push_back(

@@ -42,6 +42,14 @@ absl::StatusOr<int> ConnectionsWithin(int64_t allowed, int wanted, int listeners
   return static_cast<int>(fit);
 }
 
+ServerLimits WithConnections(ServerLimits limits, int connections) {
+  if (connections >= limits.max_connections) return limits;
+  limits.max_connections = connections;
+  limits.max_connections_per_peer =
+      std::min(limits.max_connections_per_peer, std::max(1, connections / 2));
+  return limits;
+}
+
 absl::StatusOr<int> FitConnections(int wanted, int listeners) {
   const std::optional<int64_t> allowed = RaiseDescriptorLimit();
   if (!allowed.has_value()) return wanted;

@@ -7,6 +7,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "common/wire/grpc/server_limits.h"
+
 namespace pushpull {
 
 // Returns how many simultaneous connections each of `listeners` addresses can have: `wanted`, or
@@ -17,6 +19,10 @@ absl::StatusOr<int> FitConnections(int wanted, int listeners);
 
 // The same for a process that may have `allowed` open files.
 absl::StatusOr<int> ConnectionsWithin(int64_t allowed, int wanted, int listeners);
+
+// Returns the limits for a server that can have this number of connections. If that is fewer than
+// `limits` ask for, one host may have half of them at most.
+ServerLimits WithConnections(ServerLimits limits, int connections);
 
 }  // namespace pushpull
 

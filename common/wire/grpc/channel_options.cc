@@ -24,6 +24,9 @@ std::vector<Argument> SharedArguments(const TransportOptions& options) {
       {GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, options.read_chunk_bytes},
       {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, options.read_chunk_bytes},
       {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options.max_message_bytes},
+      // The limit above holds for the bytes that arrive. A compressed message of 1 MiB may have
+      // a thousand times as many inside, which nothing would bound. No program here compresses.
+      {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
       {GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time_milliseconds},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_milliseconds},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
@@ -61,6 +64,9 @@ void ConfigureServer(const TransportOptions& options, grpc::ServerBuilder* build
   // Bytes that clones may send ahead occupy memory of the server, so its windows do not grow.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  for (const grpc_compression_algorithm refused : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(refused, false);
+  }
   // With SO_REUSEPORT the kernel would distribute connections over two servers on the same port.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   const ServerLimits& limits = options.limits;

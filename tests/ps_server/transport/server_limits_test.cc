@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -91,6 +92,27 @@ TEST_F(ServerLimitsTest, RefusesConnectionsBeyondTheLimit) {
     absl::SleepFor(absl::Milliseconds(100));
   }
   FAIL() << "the closed connections still count";
+}
+
+// A small message could become one of a gigabyte in the server's memory.
+TEST_F(ServerLimitsTest, CompressedMessagesAreRefused) {
+  Start();
+  const auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  const auto stub = ps::ParameterServer::NewStub(channel);
+  ps::StatusRequest request;
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(
+      1000, std::string(32 << 10, '\0'));
+  for (const auto algorithm : {GRPC_COMPRESS_NONE, GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    ps::StatusReply reply;
+    const grpc::Status status = stub->GetStatus(&context, request, &reply);
+    EXPECT_EQ(status.error_code(), algorithm == GRPC_COMPRESS_NONE
+                                       ? grpc::StatusCode::OK
+                                       : grpc::StatusCode::UNIMPLEMENTED)
+        << status.error_message();
+  }
+  ExpectServing();
 }
 
 TEST_F(ServerLimitsTest, AnUnfinishedHandshakeEnds) {
@@ -418,6 +440,20 @@ TEST(DescriptorBudgetTest, AServerWithFewDescriptorsHasFewConnections) {
     EXPECT_THAT(std::string(refused.message()),
                 ::testing::HasSubstr(absl::StrCat("needs at least ", needed)));
   }
+}
+
+TEST(DescriptorBudgetTest, OneHostCannotTakeAllOfFewConnections) {
+  ServerLimits limits;
+  limits.max_connections = 512;
+  limits.max_connections_per_peer = 256;
+  for (const auto& [connections, per_peer] :
+       {std::pair{512, 256}, {511, 255}, {64, 32}, {3, 1}, {1, 1}}) {
+    const ServerLimits fit = WithConnections(limits, connections);
+    EXPECT_EQ(fit.max_connections, connections);
+    EXPECT_EQ(fit.max_connections_per_peer, per_peer) << connections;
+  }
+  limits.max_connections_per_peer = 8;
+  EXPECT_EQ(WithConnections(limits, 64).max_connections_per_peer, 8);
 }
 
 }  // namespace
