@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 
+#include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/checkpoint/train_dir_lock.h"
@@ -220,7 +220,7 @@ ServerOptions OptionsFromFlags(const ClusterSpec& cluster, config::TrainEvalPipe
   }
   options.apply_threads = absl::GetFlag(FLAGS_apply_threads);
   if (options.apply_threads == 0) {
-    options.apply_threads = std::max(1u, std::thread::hardware_concurrency());
+    options.apply_threads = NumCores();
   }
   options.lease = absl::GetFlag(FLAGS_lease);
   options.peer_secret_file = absl::GetFlag(FLAGS_peer_secret_file);

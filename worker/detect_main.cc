@@ -4,7 +4,6 @@
 // Tested by tests/e2e/classification_test.py.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -12,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +22,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/num_cores.h"
 #include "common/base/output_folder.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
@@ -277,7 +276,7 @@ absl::Status Run(const std::vector<std::string>& arguments, const ChosenDevice& 
   options.compute.device = chosen.device.get();
   options.compute.precision = chosen.precision;
   if (options.compute.threads == 0) {
-    options.compute.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    options.compute.threads = NumCores();
   }
   if (config.model().has_classifier()) {
     LOG_IF(WARNING, !output_dir.empty())

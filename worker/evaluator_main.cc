@@ -1,12 +1,10 @@
 // The evaluator program: evaluates the checkpoints of a training run as they appear, and ends when
 // training has ended.
 // Tested by tests/worker/eval/evaluator_main_test.cc.
-#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -16,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/file_system.h"
+#include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
@@ -113,7 +112,7 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
   options.use_moving_averages = config.eval_config().use_moving_averages();
 
   int threads = absl::GetFlag(FLAGS_threads);
-  if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (threads == 0) threads = NumCores();
   ComputeOptions compute;
   compute.threads = threads;
   compute.device = chosen.device.get();

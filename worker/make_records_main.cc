@@ -1,12 +1,10 @@
 // make_records turns data sets into TFRecord files of tf.Examples, and checks existing files.
 // Tested by tests/e2e/make_records_test.py.
-#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/flags/flag.h"
@@ -18,6 +16,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/base/file_system.h"
+#include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_pool.h"
 #include "common/base/utf8.h"
@@ -202,7 +201,7 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<StopSignal> signal = StopSignal::Install(
       [&](int) { stop = true; }, {.closed_pipe = StopSignalOptions::ClosedPipe::kEndProcess});
   int threads = absl::GetFlag(FLAGS_threads);
-  if (threads == 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (threads == 0) threads = NumCores();
   ThreadPool pool(threads);
   absl::Status status;
   {

@@ -12,7 +12,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "glog/logging.h"
 
 #include "common/base/file_system.h"
+#include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
 #include "common/cli/flag_checks.h"
@@ -110,8 +110,6 @@ ABSL_FLAG(std::string, earlier_device, "",
 
 namespace pushpull {
 namespace {
-
-int NumCores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 DeviceFlags CloneDeviceFromFlags() {
   DeviceFlags flags = DeviceFromFlags();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/descriptor_limit.h"
+#include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
 #include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
@@ -122,8 +123,7 @@ absl::StatusOr<GradientSource*> ProgramClone::WithLocalSteps(GradientSource* sou
   // The attributes are the server's: those of the program may differ.
   PP_ASSIGN_OR_RETURN(job_layout_, FetchVariables(session_.get()));
   if (job_layout_->total_elements() != layout_->total_elements()) return source;  // see Register
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  update_threads_ = std::make_unique<ThreadPool>(std::clamp(cores, 1, kUpdateThreads));
+  update_threads_ = std::make_unique<ThreadPool>(std::min(NumCores(), kUpdateThreads));
   local_steps_ = std::make_unique<LocalStepsSource>(
       source, &*job_layout_, config.train_config(), update_threads_.get(),
       [session = session_.get()] { return session->CheckWanted(); });
