@@ -403,7 +403,7 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
     outcome = committed.outcome();
     new_grants_step_ = committed.new_grants_step();
   }
-  pusher_->NoteOutcome(outcome);
+  pusher_->NoteOutcome(outcome, commit_with_chunks ? pusher_->was_repeated() : commits_sent_ > 1);
   NoteImages(result->samples);
   Report(*result, sync_ ? key.step() : session_->version(), staleness);
   return absl::OkStatus();
@@ -427,7 +427,7 @@ absl::StatusOr<ps::CommitReply> CloneTrainer::Commit(const ps::PushKey& key,
                                                      const ps::CommitInfo& info) {
   absl::StatusOr<ps::CommitReply> reply;
   PP_RETURN_IF_ERROR(AwaitOpenStep([&] {
-    reply = session_->Commit(key, info);
+    reply = session_->Commit(key, info, &commits_sent_);
     return reply.status();
   }));
   return reply;

@@ -108,6 +108,7 @@ class CloneTrainer {
                           absl::FunctionRef<void()> meanwhile);
   // Waits for the answer to the push, and sends the contribution again after transient errors.
   absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
+  // Sets commits_sent_.
   absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
   // Commits the contribution as void, because it has non-finite values. `refusal` is the server's
   // message if the server found them.
@@ -187,6 +188,7 @@ class CloneTrainer {
   bool holds_weights_ = false;  // false: weights_ must be pulled before the next step
   std::vector<ps::ReplicaGrant>
       contributed_;               // sync: grants already used for step held_version_ + 1
+  int commits_sent_ = 0;          // how often the last commit without a push was sent
   uint64_t new_grants_step_ = 0;  // sync: the grants change with this step; 0: not known to
   // Async: the state of one replica that the clone holds a grant for.
   struct AsyncReplica {

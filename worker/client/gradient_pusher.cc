@@ -83,15 +83,16 @@ absl::StatusOr<ps::PushReply> GradientPusher::Repeat(const ps::CommitInfo& commi
   return Await();
 }
 
-void GradientPusher::NoteOutcome(ps::PushReply::Outcome outcome) {
+void GradientPusher::NoteOutcome(ps::PushReply::Outcome outcome, bool repeated) {
   {
     absl::MutexLock lock(&mutex_);
     CHECK(!sending_) << "the contribution is still on its way";
   }
   // ALREADY_APPLIED to the first attempt means that the step was decided without this contribution.
-  // To a repetition it means that an earlier attempt has arrived, although its answer was lost.
+  // To a repetition it nearly always means that an earlier attempt has arrived, although its answer
+  // was lost.
   const bool counts = outcome == ps::PushReply::ACCEPTED || outcome == ps::PushReply::DUPLICATE ||
-                      (outcome == ps::PushReply::ALREADY_APPLIED && repeated_);
+                      (outcome == ps::PushReply::ALREADY_APPLIED && repeated);
   if (feedback_ != nullptr && counts) feedback_->Accept();
 }
 

@@ -75,12 +75,15 @@ class GradientPusher {
   // returned an error that leaves the outcome unknown (UNAVAILABLE, DEADLINE_EXCEEDED). Servers
   // ignore the chunks that they have.
   absl::StatusOr<ps::PushReply> Repeat(const ps::CommitInfo& commit);
+  // Returns whether Repeat was called since Start. For the thread that calls these.
+  bool was_repeated() const { return repeated_; }
 
   // Says what became of the last contribution. If the server has accepted it, the next one makes up
-  // for what its encoding has lost (error_feedback.h). A contribution that is sent again before
-  // this call, by Repeat or from Start, has the same bytes. Call it after Await, before the next
-  // Start; not at all for a contribution that was abandoned, refused or void.
-  void NoteOutcome(ps::PushReply::Outcome outcome);
+  // for what its encoding has lost (error_feedback.h). `repeated`: the message that makes it count,
+  // which is the push or a commit of its own, was sent more than once. A contribution that is sent
+  // again before this call, by Repeat or from Start, has the same bytes. Call it after Await,
+  // before the next Start; not at all for a contribution that was abandoned, refused or void.
+  void NoteOutcome(ps::PushReply::Outcome outcome, bool repeated);
 
   // Gives up the contribution. Blocks until the gradient is not read any more: at most rpc_timeout,
   // if a chunk is being sent to a server that does not read.
@@ -118,7 +121,7 @@ class GradientPusher {
   // Null if the codec does not need it. Used by the sending thread while it has a contribution, and
   // by the training thread in between.
   std::unique_ptr<ErrorFeedback> feedback_;
-  bool repeated_ = false;  // Repeat was called since Start; used by the training thread
+  bool repeated_ = false;  // was_repeated; used by the training thread
 
   mutable absl::Mutex mutex_;
   Job job_ ABSL_GUARDED_BY(mutex_);

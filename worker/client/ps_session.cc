@@ -287,12 +287,14 @@ absl::StatusOr<bool> PsSession::AwaitsVariables() {
 }
 
 absl::StatusOr<ps::CommitReply> PsSession::Commit(const ps::PushKey& key,
-                                                  const ps::CommitInfo& info) {
+                                                  const ps::CommitInfo& info, int* attempts) {
   ps::CommitRequest request;
   *request.mutable_key() = key;
   *request.mutable_info() = info;
   ps::CommitReply reply;
+  *attempts = 0;
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
+    ++*attempts;
     PP_ASSIGN_OR_RETURN(reply, clients_[0]->Commit(request, options_.rpc_timeout));
     return absl::OkStatus();
   }));

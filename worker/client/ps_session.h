@@ -112,7 +112,9 @@ class PsSession {
   absl::StatusOr<uint64_t> Pull(uint64_t min_version, bool exact, absl::Duration poll_timeout,
                                 absl::Span<float> flat, const ElementsReady& on_elements = nullptr);
 
-  absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info);
+  // Repeats the commit as Retry does. *attempts is set to the number of times that it was sent.
+  absl::StatusOr<ps::CommitReply> Commit(const ps::PushKey& key, const ps::CommitInfo& info,
+                                         int* attempts);
 
   // Repeats `call`, with growing pauses, until it returns OK or an error that is not transient, or
   // until the peer deadline has passed. Returns the last error once a heartbeat has said that
@@ -122,15 +124,13 @@ class PsSession {
     return Retry([shard] { return shard; }, call);
   }
 
-  // Tells the session that the server has applied `version`; for answers that the caller got
-  // without the session, such as those to pushes.
+  // Takes over the applied version from an answer that the caller got by itself, as to a push.
   void NoteVersion(uint64_t version);
   // Forgets that pulls have failed. For a caller that does not repeat them.
   void ForgetPulls();
-  // For callers that repeat Pull themselves. Never blocks.
+  // For callers that repeat Pull themselves. Never blocks. CANCELLED: Stop was called.
   // DEADLINE_EXCEEDED: all pulls from a server, or all heartbeats, have failed for the peer
   // deadline (IsPeerLost). Neither makes up for the other.
-  // CANCELLED: Stop was called.
   absl::Status CheckContact();
   // For long computations. Returns OK as long as their result may be of use; otherwise the error of
   // CheckContact or stop_reason, or CANCELLED if training is done. Never blocks.

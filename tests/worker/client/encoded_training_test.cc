@@ -116,6 +116,22 @@ TEST(EncodedTrainingTest, LostAnswersToPushesChangeNothing) {
   EXPECT_GT(lost.load(), 3);
 }
 
+// With several tasks the commit is a message of its own.
+TEST(EncodedTrainingTest, LostAnswersToCommitsChangeNothing) {
+  const TestServerOptions server{.tasks = 2};
+  const std::vector<float> calm = TrainedState(1, server, Encoded(Int8Codec(), Float32Codec()));
+  ASSERT_FALSE(calm.empty());
+  TestCloneOptions clones = Encoded(Int8Codec(), Float32Codec());
+  std::atomic<int> commits{0};
+  clones.hook = [&commits](const MessageInfo& message) {
+    CallFault fault;
+    fault.drop_reply = message.method == "Commit" && commits.fetch_add(1) % 3 == 1;
+    return fault;
+  };
+  EXPECT_EQ(TrainedState(1, server, clones), calm);
+  EXPECT_GT(commits.load(), 6);
+}
+
 TEST(EncodedTrainingTest, ANonFiniteStepLeavesNoTraceInTheResidual) {
   TestCloneOptions clones = Encoded(Int8Codec(), Float32Codec());
   clones.gradient_hook = [](uint64_t position, uint32_t replica, GradientResult*,

@@ -231,21 +231,23 @@ TEST(GradientPusherTest, FeedsErrorsBackOnlyFromContributionsThatCount) {
   EXPECT_TRUE(fixture.pusher->Repeat(ps::CommitInfo()).ok());
   EXPECT_EQ(LastBytes(&fixture, chunks), first);
   EXPECT_EQ(contribute(), first);
-  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED);
+  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED, /*repeated=*/false);
   EXPECT_EQ(contribute(), first);
-  fixture.pusher->NoteOutcome(ps::PushReply::VOID);
+  fixture.pusher->NoteOutcome(ps::PushReply::VOID, /*repeated=*/false);
   EXPECT_EQ(contribute(), first);
   fixture.pusher->Start(ps::PushKey(), fixture.gradient, false);
   fixture.pusher->Advance(0);
   fixture.pusher->Abandon();
   EXPECT_EQ(contribute(), first);
-  fixture.pusher->NoteOutcome(ps::PushReply::ACCEPTED);
+  fixture.pusher->NoteOutcome(ps::PushReply::ACCEPTED, /*repeated=*/false);
   const std::vector<std::string> second = contribute();
   EXPECT_NE(second, first);
   // The answer to the first attempt was lost, but the attempt counts.
+  EXPECT_FALSE(fixture.pusher->was_repeated());
   EXPECT_TRUE(fixture.pusher->Repeat(ps::CommitInfo()).ok());
+  EXPECT_TRUE(fixture.pusher->was_repeated());
   EXPECT_EQ(LastBytes(&fixture, chunks), second);
-  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED);
+  fixture.pusher->NoteOutcome(ps::PushReply::ALREADY_APPLIED, /*repeated=*/true);
   EXPECT_NE(contribute(), second);
 }
 
