@@ -93,7 +93,7 @@ class SlurmTest(ClusterTest):
         self.slurm.await_state(number, ("PENDING",), 60)
         self.slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
         saved = max(int(path.name[5:]) for path in self.run_dir.glob("ckpt-????????"))
-        found = self.await_log(r"epoch (\d+) begins with step (\d+) from the checkpoint", timeout=200)
+        found = self.await_log(r"epoch (\d+) begins with step (\d+) of epoch \d+ from the checkpoint", timeout=200)
         self.assertEqual(int(found.group(2)), saved)
         self.assertNotEqual(saved % 50, 0, "no checkpoint was published when the job was told to end")
         self.assertEqual(found.group(1), "2")
@@ -105,7 +105,7 @@ class SlurmTest(ClusterTest):
     def test_new_job_resumes_after_scancel(self):
         config = self.write_config(steps=1000, train="save_checkpoints_steps: 50")
         number = self.submit(config, PS_FLAGS="--state_dir= --lease=5s")
-        self.await_log(r"begins with step 0 from initial variables")
+        self.await_log(r"begins with step 0 of epoch \d+ from initial variables")
         deadline = time.monotonic() + 120
         while not list(self.folder.glob("run/ckpt-*/MANIFEST.json")):
             self.assertLess(time.monotonic(), deadline, self.log_text())
@@ -115,7 +115,7 @@ class SlurmTest(ClusterTest):
         while self.slurm.run("squeue", "--noheader", f"--jobs={number}", check=False).strip():
             time.sleep(0.2)
         again = self.submit(config, PS_FLAGS="--state_dir= --lease=5s")
-        found = self.await_log(r"epoch 2 begins with step (\d+) from the checkpoint")
+        found = self.await_log(r"epoch 2 begins with step (\d+) of epoch \d+ from the checkpoint")
         self.assertGreaterEqual(int(found.group(1)), 50)
         self.assert_completed(again, 1000, timeout=400)
 
