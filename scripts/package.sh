@@ -4,7 +4,8 @@
 #   --only=NAME,...  some of wheel, deb, tarball, context; default: all
 #   --output=DIR     where the packages are put; default build-package/packages
 #   --jobs=N         number of compiler processes; default: one per core
-# wheel    Python package with the programs and all shared libraries but glibc's; needs Python's setuptools and wheel
+# wheel    Python package with the programs and all shared libraries but glibc's; needs Python's pip, setuptools and
+#          wheel 0.40 or newer
 # deb      Debian package, which depends on the packages of the shared libraries
 # tarball  the programs with the same libraries as the wheel, to be unpacked anywhere
 # context  the sources of the last commit, from which `docker build -f deploy/Dockerfile` makes an image
@@ -18,7 +19,7 @@ for argument in "$@"; do
     --only=*) chosen=${argument#*=} ;;
     --output=*) output=$(realpath -m -- "${argument#*=}") ;;
     --jobs=*) jobs=${argument#*=} ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
 CDPATH='' cd "$(dirname "$0")/.."
@@ -38,10 +39,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 version=$(sed -nE 's/^project\(pushpull VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
 python=${PYTHON:-python3}
-if wanted wheel && ! "$python" -c 'import setuptools, wheel' 2> /dev/null; then
-  echo "package: $python has no setuptools and wheel: install python3-setuptools and python3-wheel, or set PYTHON" >&2
+if wanted wheel && ! { "$python" -c 'import pip, setuptools' && "$python" -m wheel tags --help; } > /dev/null 2>&1; then
+  echo "package: $python has no pip, setuptools and wheel 0.40 or newer (Debian 12's wheel is older): install them" \
+    "into a virtual environment and set PYTHON to its python" >&2
   exit 66
 fi
+for tool in file dpkg-shlibdeps; do
+  if wanted deb && ! command -v "$tool" > /dev/null; then
+    echo "package: there is no $tool: apt-get install file dpkg-dev" >&2
+    exit 66
+  fi
+done
 
 if wanted context; then
   git archive --format=tar.gz --prefix="pushpull-$version/" -o "$output/pushpull-$version-context.tar.gz" HEAD

@@ -299,7 +299,8 @@ absl::StatusOr<std::string> Run(const PsctlCommand& command, PsClient* client, C
                     return absl::StrFormat(
                         "the server ends: step %d is applied. It finishes a synchronous step that "
                         "has commits if that takes no more than 5 s, and gives up any other. Then "
-                        "it publishes a checkpoint and exits with 143\n",
+                        "it publishes a checkpoint, unless it has not served yet, and exits with "
+                        "143\n",
                         reply.version());
                   });
     case PsctlCommand::Kind::kScale:

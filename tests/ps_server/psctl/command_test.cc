@@ -121,8 +121,8 @@ TEST(PsctlCommandTest, ShowsAnswers) {
   EXPECT_EQ(
       Output(&handler, {"drain"}, "text"),
       "the server ends: step 9 is applied. It finishes a synchronous step that has commits if "
-      "that takes no more than 5 s, and gives up any other. Then it publishes a checkpoint and "
-      "exits with 143\n");
+      "that takes no more than 5 s, and gives up any other. Then it publishes a checkpoint, unless "
+      "it has not served yet, and exits with 143\n");
   EXPECT_EQ(Output(&handler, {"evict", "2"}, "text"), "evicted clone 2; it had replica 2\n");
   EXPECT_EQ(Output(&handler, {"checkpoint"}, "json"), "{\"step\":\"8\"}\n");
   EXPECT_EQ(Output(&handler, {"drain"}, "json"), "{\"version\":\"9\"}\n");
