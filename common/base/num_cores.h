@@ -1,4 +1,4 @@
-// How many threads of computation this process should have by default.
+// Says how many threads a computation should have by default.
 #ifndef PUSHPULL_COMMON_BASE_NUM_CORES_H_
 #define PUSHPULL_COMMON_BASE_NUM_CORES_H_
 

@@ -20,7 +20,8 @@ namespace {
 
 using SourceName = absl::FunctionRef<std::optional<std::string>(const std::string&)>;
 
-// Parts of the types of networks that differ in depth only.
+// Returns groups of parts of types. The types of a group differ in this part only, and their
+// networks in depth only.
 const std::vector<std::vector<std::string>>& Depths() {
   static const auto* const depths =
       new std::vector<std::vector<std::string>>{{"resnet_v1_50", "resnet_v1_101", "resnet_v1_152"},

@@ -61,8 +61,7 @@ struct RestoreReport {
 // INVALID_ARGUMENT: an unknown type. FAILED_PRECONDITION: nothing could be restored (the message
 // has the first names of both sides, and why they do not fit), a moving statistic was whose batch
 // norm has bias_corrected_moving_statistics, or the source has a deeper network (depth_check.h).
-// DATA_LOSS: a value is not finite. Also returns
-// the errors of source.Read.
+// DATA_LOSS: a value is not finite. Also returns the errors of source.Read.
 absl::StatusOr<RestoreReport> RestoreForWarmStart(const VariableLayout& layout,
                                                   const config::TrainEvalPipelineConfig& config,
                                                   const TensorSource& source,

@@ -29,7 +29,7 @@ class PatientOutput:
                 self._descriptor = file.fileno()
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
-        # Under _changed.
+        # _changed guards the following.
         self._unwritten = bytearray()
         self._trouble = ""  # why a part was not written and is lost, or empty
         self._is_stalled = False  # the last write found no room

@@ -75,7 +75,7 @@ class GradientPusher {
   // returned an error that leaves the outcome unknown (UNAVAILABLE, DEADLINE_EXCEEDED). Servers
   // ignore the chunks that they have.
   absl::StatusOr<ps::PushReply> Repeat(const ps::CommitInfo& commit);
-  // Returns whether Repeat was called since Start. For the thread that calls these.
+  // Returns whether Repeat was called since Start. Only the thread that calls these may ask.
   bool was_repeated() const { return repeated_; }
 
   // Says what became of the last contribution. If the server has accepted it, the next one makes up

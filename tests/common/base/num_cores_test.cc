@@ -12,7 +12,7 @@ namespace {
 TEST(NumCoresTest, CountsTheCoresToWhichTheProcessIsBound) {
   EXPECT_GE(NumCores(), 1);
   EXPECT_LE(NumCores(), static_cast<int>(std::thread::hardware_concurrency()));
-  // The affinity of a thread of its own, because that of the test's is kept.
+  // The thread binds only itself, so that the thread of the test keeps its cores.
   int bound = 0;
   std::thread thread([&bound] {
     cpu_set_t cores;

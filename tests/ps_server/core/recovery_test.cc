@@ -207,7 +207,7 @@ TEST_F(RecoveryTest, AddressesInTheWrongOrderAreNamedAndBeginNoEpochs) {
   swapped_ = false;
   Pass(absl::Seconds(3));
   EXPECT_EQ(Take<coordinator_action::Serving>().size(), 1u);
-  // Also while the job serves.
+  // The same holds while the job serves.
   swapped_ = true;
   for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));
   EXPECT_TRUE(Take<coordinator_action::PersistEpoch>().empty());
@@ -240,7 +240,7 @@ TEST_F(RecoveryTest, ATaskOfAnotherRunIsNamedAndCostsNoVersions) {
   ASSERT_EQ(serving.size(), 1u);
   EXPECT_EQ(serving[0].version, 8u);
   EXPECT_EQ(restores(), 2);
-  // Also while the job serves.
+  // The same holds while the job serves.
   run_of_1_ = "another run";
   boot_ids_[1] = 2;
   for (int i = 0; i < 10; ++i) Pass(absl::Seconds(1));

@@ -1,4 +1,4 @@
-// Administrator calls to a whole job.
+// Tests the calls of administrators to a whole job.
 #include <atomic>
 #include <memory>
 #include <set>

@@ -1,4 +1,4 @@
-// A ps task that is left alone while another task 0 comes to the address of its own one.
+// Tests a ps task that is left alone while another task 0 comes to the address of its own one.
 #include <memory>
 #include <optional>
 #include <string>

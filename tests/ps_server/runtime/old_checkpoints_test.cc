@@ -1,6 +1,7 @@
-// When a server removes old checkpoints.
+// Tests when a server removes old checkpoints.
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
@@ -12,15 +13,21 @@
 namespace pushpull {
 namespace {
 
+// Returns the options of a job of one clone that does not end. `train_config` is added to its
+// config, and `files` are as in TestServerOptions.
+TestServerOptions Endless(const std::string& train_config, FileSystem* files = nullptr) {
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 " + train_config;
+  options.num_replicas = 1;
+  options.files = files;
+  return options;
+}
+
 TEST(OldCheckpointsTest, ACheckpointCountsBeforeOldOnesAreRemoved) {
   TestFolder folder;
   PosixFileSystem disk;
   FailingReads hooked(&disk);
-  TestServerOptions options;
-  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 5";
-  options.num_replicas = 1;
-  options.files = &hooked;
-  TestServer server(folder, options);
+  TestServer server(folder, Endless("save_checkpoints_steps: 5", &hooked));
   ASSERT_TRUE(server.Start().ok());
   // The rule for old checkpoints is the first that reads a manifest.
   std::atomic<bool> ended = false;
@@ -42,10 +49,7 @@ TEST(OldCheckpointsTest, ACheckpointCountsBeforeOldOnesAreRemoved) {
 // does it before it has saved anything itself: it may drain before its first checkpoint too.
 TEST(OldCheckpointsTest, ADrainLeavesOldCheckpointsToTheNextServer) {
   TestFolder folder;
-  TestServerOptions options;
-  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000 max_to_keep: 1";
-  options.num_replicas = 1;
-  TestServer server(folder, options);
+  TestServer server(folder, Endless("save_checkpoints_steps: 1000000 max_to_keep: 1"));
   ASSERT_TRUE(server.Start().ok());
   {
     TestClone clone(&server, {});
@@ -70,11 +74,7 @@ TEST(OldCheckpointsTest, ADrainEndsTheReadingBack) {
   TestFolder folder;
   PosixFileSystem disk;
   FailingReads hooked(&disk);
-  TestServerOptions options;
-  options.train_config = "num_steps: 1000000 save_checkpoints_steps: 1000000 max_to_keep: 1";
-  options.num_replicas = 1;
-  options.files = &hooked;
-  TestServer server(folder, options);
+  TestServer server(folder, Endless("save_checkpoints_steps: 1000000 max_to_keep: 1", &hooked));
   hooked.AtFailure([&] { server.core().handler(0)->Drain({}, [](const auto&) {}); });
   hooked.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1);
   ASSERT_TRUE(server.Start().ok());

@@ -116,7 +116,7 @@ TEST(EncodedTrainingTest, LostAnswersToPushesChangeNothing) {
   EXPECT_GT(lost.load(), 3);
 }
 
-// With several tasks the commit is a message of its own.
+// The commit is a message of its own if there are several tasks.
 TEST(EncodedTrainingTest, LostAnswersToCommitsChangeNothing) {
   const TestServerOptions server{.tasks = 2};
   const std::vector<float> calm = TrainedState(1, server, Encoded(Int8Codec(), Float32Codec()));
