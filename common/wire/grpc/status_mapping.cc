@@ -33,11 +33,15 @@ constexpr absl::string_view kSilent =
 constexpr absl::string_view kForeign =
     "; what listens there has a certificate that no authority in --tls_ca has signed, or that is "
     "not valid now: perhaps it belongs to another job";
+constexpr absl::string_view kNoOwnFiles =
+    "; this process has no TLS certificate and key that fit together at present: its log says what "
+    "is wrong with the files";
 constexpr Hint kHints[] = {{"reset by peer", kClosed},
                            {"Socket closed", kClosed},
                            {"before receiving SETTINGS frame", kSilent},
                            {"Handshake read failed", kSilent},
-                           {"certificate verify failed", kForeign}};
+                           {"certificate verify failed", kForeign},
+                           {"Failed to create security handshaker", kNoOwnFiles}};
 
 absl::string_view HintFor(absl::string_view message) {
   if (!absl::StrContains(message, "failed to connect to all addresses")) return "";

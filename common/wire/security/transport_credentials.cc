@@ -21,6 +21,7 @@
 #include "common/wire/grpc/grpc_runtime.h"
 #include "common/wire/security/access_processor.h"
 #include "common/wire/security/certificate.h"
+#include "common/wire/security/permanent_watch.h"
 #include "common/wire/security/tls_files.h"
 #include "common/wire/security/tls_files_monitor.h"
 
@@ -117,6 +118,7 @@ class MutualTls final : public TransportCredentials {
       : identity_(own.identity),
         provider_(std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.cert,
                                                                         files.ca, kRefreshSeconds)),
+        watch_(provider_),
         monitor_(files, own) {}
 
   const std::optional<PeerIdentity>& identity() const override { return identity_; }
@@ -153,6 +155,7 @@ class MutualTls final : public TransportCredentials {
 
   const std::optional<PeerIdentity> identity_;
   const std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
+  const PermanentWatch watch_;
   const std::shared_ptr<PeerLogLimiter> refusals_ = std::make_shared<PeerLogLimiter>();
   const TlsFilesMonitor monitor_;
 };

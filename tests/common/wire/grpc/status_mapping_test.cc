@@ -40,6 +40,7 @@ TEST(StatusMappingTest, ExplainsAPeerToWhichNoConnectionIsMade) {
   EXPECT_TRUE(explained(peer + "Tls handshake failed: SSL_ERROR_SSL: error:0A000086:SSL "
                                "routines::certificate verify failed",
                         "no authority in --tls_ca has signed"));
+  EXPECT_TRUE(explained(peer + "Failed to create security handshaker", "its log says"));
   EXPECT_FALSE(explained(peer + "Failed to connect to remote host: Connection refused",
                          "what listens there"));
 }
