@@ -25,11 +25,22 @@ absl::Time ToTime(const ASN1_TIME* time) {
   return absl::FromTimeT(timegm(&parts));
 }
 
-std::string Date(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}  // namespace
+
+absl::Time NotBefore(const X509* x509) { return ToTime(X509_get0_notBefore(x509)); }
+absl::Time NotAfter(const X509* x509) { return ToTime(X509_get0_notAfter(x509)); }
+
+std::string SubjectOf(const X509* x509) {
+  const std::unique_ptr<BIO, FreeBio> bio(BIO_new(BIO_s_mem()));
+  X509_NAME_print_ex(bio.get(), X509_get_subject_name(x509), 0, XN_FLAG_RFC2253);
+  char* text = nullptr;
+  const auto size = BIO_get_mem_data(bio.get(), &text);
+  return std::string(text, size);
 }
 
-}  // namespace
+std::string CertificateDate(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
 
 std::string LastOpenSslError() {
   const unsigned long code = ERR_peek_last_error();  // NOLINT(google-runtime-int): OpenSSL's type
@@ -90,13 +101,16 @@ absl::Status Certificate::CheckUsage(TlsSide side) const {
 }
 
 absl::Status Certificate::CheckDates(absl::Time now) const {
-  if (now > not_after()) {
+  const absl::Time not_before = NotBefore(x509_.get());
+  const absl::Time not_after = NotAfter(x509_.get());
+  if (now > not_after) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the certificate has expired at ", Date(not_after())));
+        absl::StrCat("the certificate has expired at ", CertificateDate(not_after)));
   }
-  if (now < not_before()) {
+  if (now < not_before) {
     return absl::InvalidArgumentError(absl::StrCat("the certificate is not valid before ",
-                                                   Date(not_before()), "; is the clock right?"));
+                                                   CertificateDate(not_before),
+                                                   "; is the clock right?"));
   }
   return absl::OkStatus();
 }
@@ -107,8 +121,5 @@ bool Certificate::IsForHost(const std::string& host) const {
   return X509_check_host(x509_.get(), host.c_str(), host.size(),
                          X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, nullptr) == 1;
 }
-
-absl::Time Certificate::not_before() const { return ToTime(X509_get0_notBefore(x509_.get())); }
-absl::Time Certificate::not_after() const { return ToTime(X509_get0_notAfter(x509_.get())); }
 
 }  // namespace pushpull

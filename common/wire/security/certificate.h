@@ -45,8 +45,6 @@ class Certificate {
   // Returns whether the certificate is valid for `host`, a DNS name or a numeric address. Looks
   // only at the subject alternative names, not at the subject's common name.
   bool IsForHost(const std::string& host) const;
-  absl::Time not_before() const;
-  absl::Time not_after() const;
 
   // Valid as long as this object.
   X509* get() const { return x509_.get(); }
@@ -59,6 +57,14 @@ class Certificate {
 
   std::unique_ptr<X509, Free> x509_;
 };
+
+// The times between which a certificate is valid.
+absl::Time NotBefore(const X509* x509);
+absl::Time NotAfter(const X509* x509);
+// The certificate's subject as in RFC 2253, for messages. Example: "CN=digits authority".
+std::string SubjectOf(const X509* x509);
+// A time for messages. Example: "2026-12-01 11:15:06 UTC".
+std::string CertificateDate(absl::Time time);
 
 // Returns the last error in OpenSSL's error queue of this thread, and empties the queue.
 std::string LastOpenSslError();

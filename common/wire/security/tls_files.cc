@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -77,8 +78,24 @@ absl::Status CheckKey(const Certificate& certificate, std::string pem) {
   return absl::OkStatus();
 }
 
-absl::Status CheckChain(const std::vector<Certificate>& chain,
-                        const std::vector<Certificate>& authorities, absl::Time now) {
+// Returns the certificate of `chain`, after the first, that expires first, if it does so before the
+// first.
+std::optional<OwnCertificate::Signer> FirstToExpire(const STACK_OF(X509) * chain) {
+  std::optional<OwnCertificate::Signer> first;
+  absl::Time end = NotAfter(sk_X509_value(chain, 0));
+  for (int i = 1; i < sk_X509_num(chain); ++i) {
+    const X509* const signer = sk_X509_value(chain, i);
+    if (NotAfter(signer) >= end) continue;
+    end = NotAfter(signer);
+    first = {SubjectOf(signer), NotBefore(signer), end};
+  }
+  return first;
+}
+
+// Returns the signer of chain[0] that expires first, if it does so before chain[0].
+absl::StatusOr<std::optional<OwnCertificate::Signer>> CheckChain(
+    const std::vector<Certificate>& chain, const std::vector<Certificate>& authorities,
+    absl::Time now) {
   const std::unique_ptr<X509_STORE, FreeStore> store(X509_STORE_new());
   for (const Certificate& authority : authorities)
     X509_STORE_add_cert(store.get(), authority.get());
@@ -90,7 +107,13 @@ absl::Status CheckChain(const std::vector<Certificate>& chain,
   const bool trusted = X509_verify_cert(context.get()) == 1;
   const int error = X509_STORE_CTX_get_error(context.get());
   ERR_clear_error();
-  if (trusted) return absl::OkStatus();
+  if (trusted) return FirstToExpire(X509_STORE_CTX_get0_chain(context.get()));
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED) {
+    const X509* const expired = X509_STORE_CTX_get_current_cert(context.get());
+    return absl::InvalidArgumentError(absl::StrCat("is signed by ", SubjectOf(expired),
+                                                   ", whose certificate has expired at ",
+                                                   CertificateDate(NotAfter(expired))));
+  }
   return absl::InvalidArgumentError(absl::StrCat("is not signed by an authority in the CA file: ",
                                                  X509_verify_cert_error_string(error)));
 }
@@ -108,14 +131,14 @@ absl::StatusOr<OwnCertificate> CheckCertificate(const std::vector<Certificate>& 
   const Certificate& own = chain[0];
   OwnCertificate result;
   PP_RETURN_IF_ERROR(own.CheckDates(now));
-  PP_RETURN_IF_ERROR(CheckChain(chain, authorities, now));
+  PP_ASSIGN_OR_RETURN(result.first_to_expire, CheckChain(chain, authorities, now));
   PP_ASSIGN_OR_RETURN(result.identity, own.Identity());
   PP_RETURN_IF_ERROR(own.CheckUsage(TlsSide::kClient));
   if (result.identity.role == PeerRole::kPs) {
     PP_RETURN_IF_ERROR(own.CheckUsage(TlsSide::kServer));
   }
-  result.not_before = own.not_before();
-  result.not_after = own.not_after();
+  result.not_before = NotBefore(own.get());
+  result.not_after = NotAfter(own.get());
   result.fingerprint = Fingerprint(own);
   return result;
 }

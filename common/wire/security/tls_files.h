@@ -3,6 +3,7 @@
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,16 @@ struct OwnCertificate {
   absl::Time not_before;
   absl::Time not_after;
   std::string fingerprint;  // SHA-256 in hex; changes when the certificate is replaced
+
+  // An authority, or a certificate between it and this one.
+  struct Signer {
+    std::string subject;
+    absl::Time not_before;
+    absl::Time not_after;
+  };
+  // The signer that expires first, if it expires before this certificate. From then on this one is
+  // refused too.
+  std::optional<Signer> first_to_expire;
 };
 
 // Checks the files and returns what the certificate says. Error messages name the file and what is

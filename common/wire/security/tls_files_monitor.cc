@@ -1,21 +1,21 @@
 // Tested by tests/common/wire/security/tls_files_test.cc.
 #include "common/wire/security/tls_files_monitor.h"
 
+#include <optional>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 
+#include "common/wire/security/certificate.h"
+
 namespace pushpull {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(2);
-constexpr int kShares = 10;  // warns in the last tenth of the certificate's lifetime
+constexpr int kShares = 10;  // warns in the last tenth of a certificate's lifetime
 constexpr absl::Duration kRepeat = absl::Hours(24);
-
-std::string Date(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
-}
 
 // Returns what makes this process use another certificate.
 absl::string_view HowToReplace(const TlsFiles& files) {
@@ -45,14 +45,20 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
     warned_ = absl::InfinitePast();
     return {absl::StrCat("TLS certificate replaced: ", PeerIdentityUri(found->identity),
                          same_identity ? "" : absl::StrCat(" (before: ", before, ")"),
-                         ", valid until ", Date(found->not_after)),
+                         ", valid until ", CertificateDate(found->not_after)),
             !same_identity};
   }
-  const absl::Duration lifetime = known_.not_after - known_.not_before;
-  if (now - warned_ < kRepeat || known_.not_after - now > lifetime / kShares) return {};
+  known_ = *found;  // An authority's certificate may have been renewed.
+  const std::optional<OwnCertificate::Signer>& signer = known_.first_to_expire;
+  const absl::Time begin = signer.has_value() ? signer->not_before : known_.not_before;
+  const absl::Time end = signer.has_value() ? signer->not_after : known_.not_after;
+  if (now - warned_ < kRepeat || end - now > (end - begin) / kShares) return {};
   warned_ = now;
-  return {absl::StrCat("TLS certificate ", files_.cert, " expires at ", Date(known_.not_after),
-                       ": ", HowToReplace(files_)),
+  return {absl::StrCat("TLS certificate ", files_.cert,
+                       signer.has_value()
+                           ? absl::StrCat(" is signed by ", signer->subject, ", whose certificate")
+                           : "",
+                       " expires at ", CertificateDate(end), ": ", HowToReplace(files_)),
           true};
 }
 

@@ -1,7 +1,7 @@
 // Monitors the TLS files and logs what gRPC does not report: that the files were replaced, that
-// they are wrong or do not fit together, and that the certificate expires soon. Each change is
-// logged once. As long as the files are wrong or the certificate expires soon, that is logged again
-// every day.
+// they are wrong or do not fit together, and that the certificate, or one that has signed it,
+// expires soon. Each change is logged once. As long as the files are wrong or a certificate expires
+// soon, that is logged again every day.
 #ifndef PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 #define PUSHPULL_COMMON_WIRE_SECURITY_TLS_FILES_MONITOR_H_
 

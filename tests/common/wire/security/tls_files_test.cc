@@ -232,7 +232,7 @@ TEST(TlsFilesTest, ProgramsNeedACertificateForTheirRoleAndIds) {
 TEST(TlsFilesReportTest, ReportsEachChangeOnce) {
   const absl::Time start = absl::FromUnixSeconds(1'800'000'000);
   const auto certificate = [&](const std::string& fingerprint, absl::Duration left) {
-    return OwnCertificate{{"test", PeerRole::kPs, {}}, start, start + left, fingerprint};
+    return OwnCertificate{{"test", PeerRole::kPs, {}}, start, start + left, fingerprint, {}};
   };
   const OwnCertificate first = certificate("a", absl::Hours(100));
   TlsFilesReport report({"/ca", "/certificate", "/k"}, first);
@@ -278,9 +278,32 @@ TEST(TlsFilesReportTest, RepeatsADailyWarningOfTheExpiryAndThenOfTheExpiredCerti
   EXPECT_EQ(expired, 2);  // at 0.5 and 24.5 hours after it
 }
 
+TEST(TlsFilesReportTest, WarnsBeforeTheAuthorityExpires) {
+  const TestCertificates certificates;
+  const absl::Time now = absl::Now();
+  // The authority is valid for ten years.
+  const absl::Duration year = absl::Hours(365 * 24);
+  const TlsFiles files = certificates.Issue("long", {.not_after = now + 20 * year});
+  const auto own = CheckTlsFiles(files, now);
+  ASSERT_TRUE(own.ok()) << own.status();
+  ASSERT_TRUE(own->first_to_expire.has_value());
+  EXPECT_LT(own->first_to_expire->not_after, now + 11 * year);
+  TlsFilesReport report(files, *own);
+  EXPECT_EQ(report.Look(own, now).text, "");
+  EXPECT_EQ(report.Look(own, now + 8 * year).text, "");
+  const auto line = report.Look(own, now + 9 * year + year / 2);
+  EXPECT_THAT(line.text, AllOf(HasSubstr(files.cert + " is signed by "), HasSubstr("CN="),
+                               HasSubstr(", whose certificate expires at ")));
+  EXPECT_TRUE(line.warning);
+  EXPECT_THAT(CheckTlsFiles(files, now + 12 * year).status().message(),
+              AllOf(HasSubstr("is signed by "), HasSubstr(", whose certificate has expired at ")));
+  // Certificates that expire before their authority say nothing of it.
+  EXPECT_FALSE(CheckTlsFiles(certificates.Of("ps-0"), now)->first_to_expire.has_value());
+}
+
 TEST(TlsFilesReportTest, SaysThatSystemdCopiesTheFilesAtTheStart) {
   const absl::Time start = absl::FromUnixSeconds(1'800'000'000);
-  const OwnCertificate own{{"test", PeerRole::kPs, {}}, start, start + absl::Hours(100), "a"};
+  const OwnCertificate own{{"test", PeerRole::kPs, {}}, start, start + absl::Hours(100), "a", {}};
   const std::string folder = "/run/credentials/ps_server@0.service/";
   TlsFilesReport report({folder + "ca.pem", folder + "tls.pem", folder + "tls.key"}, own);
   EXPECT_THAT(report.Look(own, start + absl::Hours(95)).text,
