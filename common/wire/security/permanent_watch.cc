@@ -2,6 +2,7 @@
 #include "common/wire/security/permanent_watch.h"
 
 #include <grpc/support/time.h>
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server_builder.h>
@@ -17,6 +18,8 @@ PermanentWatch::PermanentWatch(
   options.watch_identity_key_cert_pairs();
   grpc::ServerBuilder builder;
   queue_ = builder.AddCompletionQueue();
+  // gRPC would add its health service, and with it threads.
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   // A port that accepts only connections that this process hands to it, which it never does.
   builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

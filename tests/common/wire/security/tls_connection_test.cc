@@ -5,6 +5,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -85,6 +86,20 @@ class TlsConnectionTest : public testing::Test {
   const TestCertificates certificates_;
   FakePsHandler handler_;
 };
+
+// Returns how many of this process's threads wait for events of gRPC's callback API.
+int CallbackThreads() {
+  int code = 0;
+  return std::stoi(OutputOf(
+      absl::StrCat("cat /proc/", getpid(), "/task/*/comm | grep -c nexting_thread || true"),
+      &code));
+}
+
+TEST_F(TlsConnectionTest, CredentialsOfAClientHaveNoThreadsForCalls) {
+  const int before = CallbackThreads();
+  const auto credentials = CredentialsOf(certificates_.Of("worker-0"));
+  EXPECT_EQ(CallbackThreads(), before);
+}
 
 TEST_F(TlsConnectionTest, ValidCertificatesWorkOverTcpAndUnixSockets) {
   const std::string socket = absl::StrCat("unix:", certificates_.folder(), "/ps.sock");
