@@ -62,6 +62,14 @@ bool IsLocalAddress(absl::string_view address) {
   return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
 }
 
+bool HasHostName(absl::string_view address) {
+  if (absl::StartsWith(address, kUnixPrefix)) return false;
+  const std::string host(HostOf(address));
+  in6_addr any{};  // large enough for both families
+  return inet_pton(AF_INET, host.c_str(), &any) != 1 &&
+         inet_pton(AF_INET6, host.c_str(), &any) != 1;
+}
+
 absl::Status CheckExposure(const TransportSecurity& security,
                            const std::vector<std::string>& addresses) {
   if (security.tls.has_value() || security.insecure) return absl::OkStatus();

@@ -34,6 +34,10 @@ struct TransportSecurity {
 // Never resolves another name, because its address may change later.
 bool IsLocalAddress(absl::string_view address);
 
+// Returns true if the address has a host name, which is looked up, and neither a numeric address
+// nor a path.
+bool HasHostName(absl::string_view address);
+
 // Returns the address of another ps task for a client that reaches task 0 at `address_of_task_0`.
 // `announced` is what task 0 says in GetJob. Tasks that listen on all addresses of their machine
 // (0.0.0.0 or [::]) do not know under which one a client reaches it; they are in one process with

@@ -48,7 +48,8 @@ grpc::ChannelArguments ClientChannelArguments(const TransportOptions& options) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A server that was restarted or unreachable is found again within about three seconds. "Min" is
+  // A server that was restarted or unreachable is found again within about three seconds, and
+  // within about six if its name has got another address (PeerChannel). "Min" is
   // gRPC's timeout of one attempt to connect. TCP retransmits a lost SYN after one second and after
   // three, so a slightly longer attempt would gain nothing.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);

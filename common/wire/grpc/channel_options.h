@@ -31,6 +31,9 @@ struct TransportOptions {
   // Client: transfers the payloads of chunks through shared memory if the server runs on the same
   // machine (common/wire/shared_memory).
   bool shared_memory = true;
+  // Client: a channel to a host name that has had no connection for this long is replaced, so that
+  // the name is looked up again (common/wire/grpc/peer_channel.h).
+  absl::Duration renew_channel_after = absl::Seconds(3);
   // Server: an older connection accepts no new calls. It is closed when the calls in flight have
   // ended, after kConnectionGrace at the latest; clients reconnect by themselves. A call that
   // begins in that moment may be refused with UNAVAILABLE before the server has seen it; callers

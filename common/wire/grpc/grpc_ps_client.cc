@@ -2,12 +2,9 @@
 // Tested by tests/ps_server/transport/shared_chunks_test.cc.
 #include "common/wire/grpc/grpc_ps_client.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
-#include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,9 +22,9 @@
 #include "common/wire/grpc/byte_stream_call.h"
 #include "common/wire/grpc/chunk_message.h"
 #include "common/wire/grpc/grpc_runtime.h"
+#include "common/wire/grpc/peer_channel.h"
 #include "common/wire/grpc/status_mapping.h"
 #include "common/wire/security/peer_secret.h"
-#include "common/wire/security/transport_credentials.h"
 #include "common/wire/shared_memory/worker_exchange.h"
 #include "protos/parameter_server.grpc.pb.h"
 
@@ -47,13 +44,14 @@ absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
 
 class GrpcPushStream final : public PushStream {
  public:
-  // stub, exchange and active_calls must outlive the stream.
-  GrpcPushStream(grpc::GenericStub* stub, WorkerExchange* exchange, ActiveCalls* active_calls,
-                 const std::string& address, absl::Duration timeout)
+  // exchange and active_calls must outlive the stream.
+  GrpcPushStream(std::shared_ptr<PeerStubs> stubs, WorkerExchange* exchange,
+                 ActiveCalls* active_calls, const std::string& address, absl::Duration timeout)
       : context_(absl::StrCat("Push to ", address)),
+        stubs_(std::move(stubs)),
         exchange_(exchange),
         turn_(exchange->current()),
-        call_(stub, RowOf(PsMethod::kPush).path, timeout),
+        call_(&stubs_->raw, RowOf(PsMethod::kPush).path, timeout),
         entry_(active_calls, call_.context()) {}
 
   absl::Status Send(ps::PushChunk header, const Payload& payload) override {
@@ -104,6 +102,7 @@ class GrpcPushStream final : public PushStream {
   }
 
   const std::string context_;
+  const std::shared_ptr<PeerStubs> stubs_;
   WorkerExchange* const exchange_;
   SendTurn turn_;
   ByteStreamCall call_;
@@ -116,13 +115,7 @@ class GrpcPsClient final : public PsClient {
  public:
   GrpcPsClient(const std::string& address, const TransportOptions& options)
       : address_(address),
-        channel_(grpc::CreateCustomChannel(address,
-                                           options.credentials == nullptr
-                                               ? grpc::InsecureChannelCredentials()
-                                               : options.credentials->ForChannel(address),
-                                           ClientChannelArguments(options))),
-        stub_(ps::ParameterServer::NewStub(channel_)),
-        raw_stub_(channel_),
+        channel_(address, options),
         peer_secret_(options.peer_secret),
         exchange_(address, options.shared_memory) {}
 
@@ -136,9 +129,8 @@ class GrpcPsClient final : public PsClient {
 #undef PUSHPULL_ROW
 
   std::unique_ptr<PushStream> StartPush(absl::Duration timeout) override {
-    AwaitConnection(timeout);
-    return std::make_unique<GrpcPushStream>(&raw_stub_, &exchange_, &active_calls_, address_,
-                                            timeout);
+    return std::make_unique<GrpcPushStream>(channel_.Await(timeout), &exchange_, &active_calls_,
+                                            address_, timeout);
   }
   absl::Status Pull(const ps::PullRequest& request, absl::Duration timeout, PullSink sink) override;
   void CancelCalls() override { active_calls_.Cancel(); }
@@ -154,12 +146,12 @@ class GrpcPsClient final : public PsClient {
     if (peer_secret_ != nullptr && row.proof != PeerProof::kNone) {
       return CallWithProof(row, method, request, timeout);
     }
-    AwaitConnection(timeout);
+    const std::shared_ptr<PeerStubs> stubs = channel_.Await(timeout);
     grpc::ClientContext context;
     const ActiveCalls::Entry entry(&active_calls_, &context);
     SetDeadline(timeout, &context);
     Reply reply;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    const grpc::Status status = (stubs->typed.get()->*method)(&context, request, &reply);
     if (!status.ok()) return FromServer(status, absl::StrCat(row.name, " at ", address_));
     return reply;
   }
@@ -174,14 +166,14 @@ class GrpcPsClient final : public PsClient {
     if constexpr (requires { request.nonce(); }) {
       request.set_nonce(absl::Uniform<uint64_t>(absl::BitGen()));
     }
-    AwaitConnection(timeout);
+    const std::shared_ptr<PeerStubs> stubs = channel_.Await(timeout);
     grpc::ClientContext context;
     const ActiveCalls::Entry entry(&active_calls_, &context);
     SetDeadline(timeout, &context);
     const std::string proof = peer_secret_->ProveRequest(row.name, request);
     context.AddMetadata(kPeerProofKey, proof);
     Reply reply;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    const grpc::Status status = (stubs->typed.get()->*method)(&context, request, &reply);
     const std::string what = absl::StrCat(row.name, " at ", address_);
     const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
                                   peer_secret_->ProveAnswer(proof, status, reply));
@@ -202,28 +194,8 @@ class GrpcPsClient final : public PsClient {
     return unproven;
   }
 
-  // Waits for a connection, at most a second. gRPC works on an attempt to connect only while a
-  // thread waits for it here, otherwise every five seconds, and a call that finds that the last
-  // attempt failed fails at once. So if the last attempt has failed, this function waits for the
-  // next ones. If the first attempt fails while it waits, it returns and the call reports that
-  // failure.
-  void AwaitConnection(absl::Duration timeout) {
-    constexpr absl::Duration kPatience = absl::Seconds(1);
-    const gpr_timespec deadline = gpr_time_add(
-        gpr_now(GPR_CLOCK_MONOTONIC),
-        gpr_time_from_nanos(absl::ToInt64Nanoseconds(std::min(timeout, kPatience)), GPR_TIMESPAN));
-    grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
-    const bool has_failed = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
-    while (state != GRPC_CHANNEL_READY && channel_->WaitForStateChange(state, deadline)) {
-      state = channel_->GetState(/*try_to_connect=*/true);
-      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && !has_failed) return;
-    }
-  }
-
   const std::string address_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<ps::ParameterServer::Stub> stub_;
-  grpc::GenericStub raw_stub_;
+  PeerChannel channel_;
   const std::shared_ptr<const PeerSecret> peer_secret_;
   PeerLogLimiter strangers_;  // messages about whoever answers at the address without a proof
   WorkerExchange exchange_;
@@ -251,8 +223,8 @@ absl::Status GrpcPsClient::Pull(const ps::PullRequest& request, absl::Duration t
   if (turn.exchange() != nullptr) sent.set_shared_memory(turn.exchange()->token());
   // While one chunk is decoded, the next one is received into the other buffer.
   grpc::ByteBuffer buffers[2];
-  AwaitConnection(timeout);
-  ByteStreamCall call(&raw_stub_, RowOf(PsMethod::kPull).path, timeout);
+  const std::shared_ptr<PeerStubs> stubs = channel_.Await(timeout);
+  ByteStreamCall call(&stubs->raw, RowOf(PsMethod::kPull).path, timeout);
   const ActiveCalls::Entry entry(&active_calls_, call.context());
   call.Write(SerializeChunk(sent, Payload()), /*last=*/true);
   int64_t last_chunk = -1;

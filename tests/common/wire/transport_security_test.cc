@@ -56,5 +56,14 @@ TEST(TransportSecurityTest, PlaintextIsLocalUnlessAllowedExplicitly) {
   EXPECT_TRUE(CheckExposure(security, {"ps1:2222"}).ok());
 }
 
+TEST(TransportSecurityTest, TellsHostNamesFromAddresses) {
+  for (const char* address : {"ps0.example:2222", "localhost:1", "a"}) {
+    EXPECT_TRUE(HasHostName(address)) << address;
+  }
+  for (const char* address : {"127.0.0.1:2222", "10.0.0.1", "[::1]:2222", "unix:/run/ps.sock"}) {
+    EXPECT_FALSE(HasHostName(address)) << address;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull

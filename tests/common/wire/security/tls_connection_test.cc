@@ -33,7 +33,7 @@ namespace {
 using ::testing::HasSubstr;
 using Signer = CertificateSpec::Signer;
 
-constexpr absl::Duration kTimeout = absl::Seconds(60);
+constexpr absl::Duration kCallTimeout = absl::Seconds(60);
 constexpr char kWorker[] = "URI:spiffe://pushpull/test/worker/0-1";
 constexpr char kPs[] = "URI:spiffe://pushpull/test/ps";
 
@@ -59,7 +59,7 @@ grpc::Status GetJob(const std::string& address,
   const auto stub =
       ps::ParameterServer::NewStub(grpc::CreateCustomChannel(address, credentials, arguments));
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
   ps::JobReply reply;
   return stub->GetJob(&context, ps::JobRequest(), &reply);
 }
@@ -67,7 +67,7 @@ grpc::Status GetJob(const std::string& address,
 absl::Status GetJobAs(const std::string& address, const TlsFiles& files) {
   TransportOptions options;
   options.credentials = CredentialsOf(files);
-  return MakeGrpcPsClient(address, options)->GetJob({}, kTimeout).status();
+  return MakeGrpcPsClient(address, options)->GetJob({}, kCallTimeout).status();
 }
 
 class TlsConnectionTest : public testing::Test {
@@ -223,7 +223,7 @@ TEST_F(TlsConnectionTest, RefusesPlaintextNoCertificateAndOldProtocols) {
   ASSERT_TRUE(plain.ok());
   for (const absl::Status& refused :
        {GetJobAs((*plain)->address(), worker),
-        MakeGrpcPsClient(server->address(), {})->GetJob({}, kTimeout).status()}) {
+        MakeGrpcPsClient(server->address(), {})->GetJob({}, kCallTimeout).status()}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("perhaps one side uses TLS"));
   }
@@ -252,7 +252,7 @@ TEST_F(TlsConnectionTest, RefusesPlaintextNoCertificateAndOldProtocols) {
 
 // Asks until the condition holds: gRPC reads the files once a second.
 bool Becomes(const std::function<bool()>& wanted) {
-  const absl::Time give_up = absl::Now() + kTimeout;
+  const absl::Time give_up = absl::Now() + kCallTimeout;
   while (!wanted()) {
     if (absl::Now() > give_up) return false;
     absl::SleepFor(absl::Milliseconds(100));
@@ -265,7 +265,7 @@ TEST_F(TlsConnectionTest, NewConnectionsUseReplacedFiles) {
   TransportOptions options;
   options.credentials = CredentialsOf(certificates_.Of("worker-0"));
   const auto client = MakeGrpcPsClient(server->address(), options);
-  ASSERT_TRUE(client->GetJob({}, kTimeout).ok());
+  ASSERT_TRUE(client->GetJob({}, kCallTimeout).ok());
 
   // The certificate of an old worker that has not been replaced.
   const auto former = RawClient(certificates_.Of("worker-0"));
@@ -274,16 +274,16 @@ TEST_F(TlsConnectionTest, NewConnectionsUseReplacedFiles) {
   // certificates.
   EXPECT_TRUE(Becomes(
       [&] { return GetJob(server->address(), RawClient(certificates_.Of("worker-0"))).ok(); }));
-  EXPECT_TRUE(client->GetJob({}, kTimeout).ok());
+  EXPECT_TRUE(client->GetJob({}, kCallTimeout).ok());
   certificates_.MakeCerts("--forget_old_authority");
   EXPECT_TRUE(Becomes([&] { return !GetJob(server->address(), former).ok(); }));
   EXPECT_TRUE(GetJobAs(server->address(), certificates_.Of("worker-0")).ok());
-  EXPECT_TRUE(client->GetJob({}, kTimeout).ok()) << "the open connection is kept";
+  EXPECT_TRUE(client->GetJob({}, kCallTimeout).ok()) << "the open connection is kept";
   // The client's existing channel also uses its new files once it has to reconnect.
   const std::string address = server->address();
   server->Stop(absl::ZeroDuration());
   const auto again = Serve(certificates_.Of("ps-0"), absl::InfiniteDuration(), address);
-  EXPECT_TRUE(Becomes([&] { return client->GetJob({}, kTimeout).ok(); }));
+  EXPECT_TRUE(Becomes([&] { return client->GetJob({}, kCallTimeout).ok(); }));
 }
 
 // Workers retry in this way: with pauses in which no call waits inside gRPC.
@@ -294,11 +294,11 @@ TEST_F(TlsConnectionTest, FindsAServerThatStartsLater) {
   TransportOptions options;
   options.credentials = CredentialsOf(certificates_.Of("worker-0"));
   const auto client = MakeGrpcPsClient(address, options);
-  EXPECT_EQ(client->GetJob({}, kTimeout).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client->GetJob({}, kCallTimeout).status().code(), absl::StatusCode::kUnavailable);
   const auto server = Serve(certificates_.Of("ps-0"), absl::InfiniteDuration(), address);
   absl::Status status;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    status = client->GetJob({}, kTimeout).status();
+    status = client->GetJob({}, kCallTimeout).status();
     if (status.ok()) break;
     absl::SleepFor(absl::Seconds(2));
   }
@@ -314,15 +314,15 @@ TEST_F(TlsConnectionTest, ReplacesAgedConnectionsWithoutALostCall) {
   options.credentials = CredentialsOf(certificates_.Of("worker-0"));
   const auto client = MakeGrpcPsClient(server->address(), options);
   // This push takes longer than the maximum age of a connection.
-  const auto push = client->StartPush(kTimeout);
+  const auto push = client->StartPush(kCallTimeout);
   const Payload payload = MakePayload(1 << 20, 1);
   ps::PushChunk chunk;
   ASSERT_TRUE(push->Send(chunk, payload).ok());
   for (int call = 0; call < 60; ++call) {
-    absl::Status status = client->GetJob({}, kTimeout).status();
+    absl::Status status = client->GetJob({}, kCallTimeout).status();
     if (absl::IsUnavailable(status)) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("GOAWAY received"));
-      status = client->GetJob({}, kTimeout).status();
+      status = client->GetJob({}, kCallTimeout).status();
     }
     EXPECT_TRUE(status.ok()) << call << ": " << status;
     absl::SleepFor(absl::Milliseconds(20));
@@ -344,7 +344,7 @@ TEST_F(TlsConnectionTest, AnExpiredCertificateIsRefusedAtTheNextConnection) {
   const auto client = MakeGrpcPsClient(server->address(), options);
   absl::Status status;
   const auto succeeds = [&] {
-    status = client->GetJob({}, kTimeout).status();
+    status = client->GetJob({}, kCallTimeout).status();
     return status.ok();
   };
   EXPECT_TRUE(succeeds()) << status;
@@ -367,9 +367,9 @@ TEST_F(TlsConnectionTest, NewConnectionsGetCertificatesWhileOldOnesEnd) {
   ASSERT_EQ(slowed != nullptr, getenv("PUSHPULL_SLOW_UNWATCHES") != nullptr);
   const absl::Time start = absl::Now();
   while (absl::Now() - start < absl::Seconds(2) || (slowed != nullptr && slowed() < 5)) {
-    ASSERT_LT(absl::Now() - start, kTimeout) << "the library has not waited";
-    absl::Status status = client->GetJob({}, kTimeout).status();
-    if (!status.ok()) status = client->GetJob({}, kTimeout).status();
+    ASSERT_LT(absl::Now() - start, kCallTimeout) << "the library has not waited";
+    absl::Status status = client->GetJob({}, kCallTimeout).status();
+    if (!status.ok()) status = client->GetJob({}, kCallTimeout).status();
     ASSERT_TRUE(status.ok()) << status;
     absl::SleepFor(absl::Milliseconds(5));
   }
