@@ -1,4 +1,5 @@
 // Tested by tests/ps_server/runtime/checkpoint_recovery_test.cc.
+// Tested by tests/ps_server/runtime/shard_store_test.cc.
 #include "ps_server/runtime/job_spec.h"
 
 #include <memory>
@@ -88,21 +89,26 @@ float JobSpec::LearningRateAt(uint64_t version) const {
 }
 
 absl::Status JobSpec::LoadWarmStart(FileSystem* files, const std::string& train_dir) {
-  const std::string& path = config.train_config().fine_tune_checkpoint();
-  if (path.empty()) return absl::OkStatus();
+  if (config.train_config().fine_tune_checkpoint().empty()) return absl::OkStatus();
   const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(*files, train_dir);
   if (steps.ok() && !steps->empty()) {
     LOG(INFO) << train_dir << " has checkpoints: train_config.fine_tune_checkpoint is not read";
     return absl::OkStatus();
   }
+  PP_ASSIGN_OR_RETURN(initial_values, ReadWarmStart(files));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> JobSpec::ReadWarmStart(FileSystem* files) const {
+  const std::string& path = config.train_config().fine_tune_checkpoint();
+  if (path.empty()) return std::vector<float>();
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<TensorSource> source, OpenTensorSource(*files, path));
   std::vector<float> values(layout.total_elements());
   InitializeVariables(layout, seed, absl::MakeSpan(values));
   PP_ASSIGN_OR_RETURN(const RestoreReport report,
                       RestoreForWarmStart(layout, config, *source, absl::MakeSpan(values)));
   LOG(INFO) << "warm start " << report.ToString();
-  initial_values = std::move(values);
-  return absl::OkStatus();
+  return values;
 }
 
 CoordinatorOptions JobSpec::MakeCoordinatorOptions() const {

@@ -30,11 +30,14 @@ struct JobSpec {
                                                 bool sync, int tasks,
                                                 const VariableLayout& declared);
 
-  // Warm start: reads train_config.fine_tune_checkpoint into initial_values and logs a table
-  // of what was restored. Does nothing if the config names no such checkpoint, or if train_dir
-  // has checkpoints, since training then continues from those. Returns the errors of
-  // OpenTensorSource and RestoreForWarmStart. Blocks on the disk.
+  // Warm start: sets initial_values to what ReadWarmStart returns. Does nothing if train_dir has
+  // checkpoints, since training then continues from those. Blocks on the disk.
   absl::Status LoadWarmStart(FileSystem* files, const std::string& train_dir);
+  // Returns the initial values with those that train_config.fine_tune_checkpoint has, as the
+  // layout's flat vector, and logs a table of what was restored. Returns an empty vector if the
+  // config names no such checkpoint. Also returns the errors of OpenTensorSource and
+  // RestoreForWarmStart. Blocks on the disk.
+  absl::StatusOr<std::vector<float>> ReadWarmStart(FileSystem* files) const;
 
   config::TrainEvalPipelineConfig config;
   std::string config_text;  // `config` as protobuf text
@@ -46,8 +49,8 @@ struct JobSpec {
   bool sync = true;
   uint64_t seed = 1;
   TrainingLimits limits = {};
-  // Initial values of a warm start, as the layout's flat vector. Empty: InitializeVariables
-  // draws the initial values.
+  // Initial values of a warm start, as the layout's flat vector. Empty: there is no warm start, or
+  // train_dir had checkpoints when the process started.
   std::vector<float> initial_values;
 
   // External model: the variables as a clone has declared them, before train_config was applied.

@@ -147,7 +147,13 @@ absl::Status ShardStore::FillFrom(const Checkpoint& checkpoint, const StateVecto
 }
 
 absl::Status ShardStore::FillInitial(const StateVectors& to) {
-  const std::vector<float>& given = job_->initial_values;
+  // A process that found checkpoints when it started has not read the warm start. The coordinator
+  // orders the initial values all the same if the checkpoints have been moved away since.
+  std::vector<float> read;
+  if (job_->initial_values.empty()) {
+    PP_ASSIGN_OR_RETURN(read, job_->ReadWarmStart(files_));
+  }
+  const std::vector<float>& given = read.empty() ? job_->initial_values : read;
   absl::Status drawn;
   FillInitialState(
       job_->layout, job_->sharding.shard(shard_), job_->optimizer,

@@ -51,7 +51,7 @@ class ShardStore {
   // Returns the serialized PushMarks that are stored with the version, which say what has been
   // pushed for each replica; empty in synchronous mode. FAILED_PRECONDITION: mapped state does not
   // hold the version of that epoch, or the checkpoint of that step was published in another epoch.
-  // Also returns the errors of Checkpoint::Open.
+  // Also returns the errors of Checkpoint::Open and JobSpec::ReadWarmStart.
   absl::StatusOr<std::string> Restore(const shard_action::StoreRestore& order);
   // Returns the squared norms over this shard's elements that version order.step needs
   // (ApplyPass::MeasureNorms).
@@ -92,6 +92,8 @@ class ShardStore {
   // the checkpoint was published in another epoch.
   absl::Status FillFromCheckpoint(const VersionId& id, const StateVectors& to, std::string* marks);
   absl::Status FillFrom(const Checkpoint& checkpoint, const StateVectors& to, std::string* marks);
+  // Takes the values of a warm start, or draws them if the job has none. Also returns the errors of
+  // JobSpec::ReadWarmStart.
   absl::Status FillInitial(const StateVectors& to);
   // Writes elements [first, first + count) of the variable's InitialValues to `out`.
   absl::Status Draw(int64_t variable, int64_t first, int64_t count, float* out) const;

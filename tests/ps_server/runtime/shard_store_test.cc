@@ -3,15 +3,19 @@
 #include "ps_server/runtime/shard_store.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/manifest.h"
 #include "common/model/initializers.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 #include "tests/testkit/optimizer_test_util.h"
 
 namespace pushpull {
@@ -195,13 +199,13 @@ JobSpec MakeJobWithALargeVariable(int tasks) {
 }
 
 std::unique_ptr<ShardStore> OpenShard(const JobSpec& job, int shard, ThreadPool* pool,
-                                      RestoreHooks hooks) {
+                                      RestoreHooks hooks, FileSystem* files = nullptr) {
   VariableStoreOptions options;
   options.owner.run_id = kRun;
   options.owner.shard = shard;
   options.owner.tasks = job.sharding.tasks();
   auto variables = VariableStore::Open(options, job.layout, job.optimizer);
-  return std::make_unique<ShardStore>(&job, shard, "", *std::move(variables), nullptr, pool,
+  return std::make_unique<ShardStore>(&job, shard, "", *std::move(variables), files, pool,
                                       std::move(hooks));
 }
 
@@ -222,6 +226,43 @@ TEST(ShardStoreTest, EachShardDrawsItsPartOfTheInitialValues) {
           << "shard " << shard << " of " << tasks;
     }
   }
+}
+
+// A task that found checkpoints when it started does not know the values of the warm start. Task 0
+// orders them all the same if somebody has moved the checkpoints away since.
+TEST(ShardStoreTest, AWarmStartThatTheProcessHasNotReadIsRead) {
+  TestFolder folder;
+  PosixFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory(folder.path() + "/other").ok());
+  JobSpec job = JobSpec::Create(
+      MakeTinyConfig(absl::StrCat("fine_tune_checkpoint: '", folder.path(), "/other'")),
+      /*sync=*/true, /*tasks=*/2);
+  CheckpointManifest manifest;
+  manifest.run_id = std::string(32, 'a');
+  manifest.epoch = 1;
+  ASSERT_TRUE(PublishOneShard(files, folder.path() + "/other", job.layout, manifest,
+                              std::vector<float>(job.layout.total_elements(), 0.25f))
+                  .ok());
+  const JobSpec late = job;
+  ASSERT_TRUE(job.LoadWarmStart(&files, folder.path() + "/train").ok());
+  const std::vector<float>& expected = job.initial_values;
+  ASSERT_GT(std::count(expected.begin(), expected.end(), 0.25f), 1000);
+  ThreadPool pool(1);
+  shard_action::StoreRestore restore;
+  restore.source = ps::RestoreRequest::INITIAL;
+  for (const JobSpec* const known : std::vector<const JobSpec*>{&job, &late}) {
+    const auto store = OpenShard(*known, 1, &pool, RestoreHooks(), &files);
+    ASSERT_TRUE(store->Restore(restore).ok());
+    const ElementRange range = job.sharding.shard(1);
+    EXPECT_TRUE(std::equal(expected.begin() + range.begin, expected.begin() + range.end,
+                           store->Pin(0)->vectors.weights))
+        << (known == &late ? "not read at the start" : "read at the start");
+  }
+  std::filesystem::remove_all(folder.path() + "/other");
+  const auto store = OpenShard(late, 1, &pool, RestoreHooks(), &files);
+  const absl::Status refused = store->Restore(restore).status();
+  EXPECT_TRUE(absl::IsNotFound(refused)) << refused;
+  EXPECT_TRUE(store->HeldVersions().empty());
 }
 
 TEST(ShardStoreTest, ARestoreFromInitialValuesEndsWhenTheProcessIsToldToEnd) {
