@@ -91,10 +91,9 @@ class Coordinator {
   uint64_t last_step() const { return job_.length.last_step(); }
   // Returns whether all steps are applied and the final checkpoint is published.
   bool training_done() const { return phase_ == Phase::kDone; }
-  // Returns whether no step follows, or a drain or a failure ends the job.
-  bool is_ending() const {
-    return job_.draining || (phase_ != Phase::kRecovering && phase_ != Phase::kTraining);
-  }
+  // Returns whether steps are made: no epoch is beginning, and neither the last step nor a drain
+  // nor a failure ends the job.
+  bool is_training() const { return phase_ == Phase::kTraining && !job_.draining; }
   // Returns what the step, the start or the end waits for, for example "clone 2 of 3 (never seen)",
   // and for how long. Empty and 0 while it has waited for less than 2 s, unless recovery waits for
   // an error to pass, which is named at once. A step that takes as long as usual does not wait (see

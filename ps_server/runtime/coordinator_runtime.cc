@@ -238,16 +238,17 @@ void CoordinatorRuntime::Publish(const coordinator_action::PublishCheckpoint& or
   if (!published.ok()) return;
   if (order.training_done) return checkpointer_->RemoveOld();
   absl::MutexLock lock(&mutex_);
-  if (!stop_) file_thread_->Run([this] { RemoveOldUnlessEnding(); });
+  if (!stop_) file_thread_->Run([this] { RemoveOldWhileTraining(); });
 }
 
-void CoordinatorRuntime::RemoveOldUnlessEnding() {
-  const auto is_ending = [this] {
+void CoordinatorRuntime::RemoveOldWhileTraining() {
+  const auto has_to_stop = [this] {
     absl::MutexLock lock(&mutex_);
-    return stop_ || coordinator_.is_ending();
+    return stop_ || !coordinator_.is_training();
   };
-  // The last checkpoint waits for the file thread, so the reading ends when a drain begins.
-  if (!is_ending()) checkpointer_->RemoveOld(is_ending);
+  // The last checkpoint and the next epoch wait for the file thread, so the reading ends when a
+  // drain or a recovery begins.
+  if (!has_to_stop()) checkpointer_->RemoveOld(has_to_stop);
 }
 
 void CoordinatorRuntime::Log(coordinator_action::Notice notice) {
@@ -286,7 +287,7 @@ void CoordinatorRuntime::CarryServing(const coordinator_action::Serving& serving
   answering_since_ = std::min(answering_since_, clock_->Now());
   // Also removes those that an earlier server has left when it drained.
   if (!std::exchange(has_served_, true)) {
-    file_thread_->Run([this] { RemoveOldUnlessEnding(); });
+    file_thread_->Run([this] { RemoveOldWhileTraining(); });
   }
   answers->push_back([this, serving] { listener_.serving(serving); });
 }
