@@ -80,8 +80,9 @@ void Coordinator::RunTimers() {
 absl::Duration Coordinator::NextWakeup() const {
   absl::Duration next = std::min({calls_.NextWakeup(), snapshots_.NextWakeup(), polls_.NextWakeup(),
                                   DrainLimit(), recovery_.NextWakeup()});
-  if (!IsServing() || phase_ == Phase::kDone) return next;
-  if (phase_ == Phase::kTraining) next = std::min(next, members_.NextWakeup());
+  if (!IsServing()) return next;
+  next = std::min(next, members_.NextWakeup());  // after the end too, for the status
+  if (phase_ == Phase::kDone) return next;
   if (phase_ == Phase::kFinishing || steps_.is_open()) {
     next = std::min(next, checkpoints_.NextWakeup());
   }

@@ -342,6 +342,19 @@ TEST_F(CoordinatorTest, ADrainCallEndsAProcessThatHasFinishedTraining) {
   EXPECT_EQ(Take<coordinator_action::ReplyDrain>().at(0).reply->version(), 1u);
 }
 
+// A server may stay for weeks after the end of training.
+TEST_F(CoordinatorTest, ClonesThatLeaveAfterTheEndOfTrainingAreLost) {
+  options_.limits.num_steps = 1;
+  StartWithClones();
+  RunStep(1);
+  EXPECT_EQ(Take<coordinator_action::Finished>().size(), 1u);
+  EXPECT_TRUE(coordinator_->Status(now_).clones(0).alive());
+  EXPECT_LE(coordinator_->NextWakeup(), now_ + options_.lease);
+  Pass(options_.lease);
+  EXPECT_FALSE(coordinator_->Status(now_).clones(0).alive());
+  EXPECT_EQ(coordinator_->NextWakeup(), absl::InfiniteDuration()) << "nothing is due any more";
+}
+
 TEST_F(CoordinatorTest, AStoppedServerRefusesToDrain) {
   StartWithClones();
   Commit(CommitRequest(1, 1, 0));
