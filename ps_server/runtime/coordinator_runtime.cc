@@ -154,14 +154,19 @@ bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
                     return !clone.alive() || know_the_end_.contains(clone.worker_id());
                   });
   if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
+  // A spare, whose id is not below the number of replicas, knows in place of no other clone.
+  const uint32_t num_replicas = coordinator_.num_replicas();
+  const auto know =
+      std::count_if(know_the_end_.begin(), know_the_end_.end(),
+                    [num_replicas](uint32_t worker) { return worker < num_replicas; });
   // A clone that was evicted is refused whenever it comes back, so nobody waits for it.
-  const size_t evicted =
-      std::count_if(status.clones().begin(), status.clones().end(),
-                    [this](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                      return clone.evicted() && !know_the_end_.contains(clone.worker_id());
-                    });
-  const bool every_replica_knows = coordinator_.num_replicas() > 0 &&
-                                   know_the_end_.size() + evicted >= coordinator_.num_replicas();
+  const auto evicted = std::count_if(
+      status.clones().begin(), status.clones().end(),
+      [this, num_replicas](const ps::CloneStatus& clone) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return clone.worker_id() < num_replicas && clone.evicted() &&
+               !know_the_end_.contains(clone.worker_id());
+      });
+  const bool every_replica_knows = num_replicas > 0 && know + evicted >= num_replicas;
   return every_replica_knows || now >= answering_since_ + lease_;
 }
 

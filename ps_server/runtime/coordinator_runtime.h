@@ -88,9 +88,9 @@ class CoordinatorRuntime {
   // Returns whether every live clone has said that it knows that training has ended or why it was
   // stopped (CloneProgress.knows_end). It is not enough that the server has told a clone, because
   // the answer may be lost. After a finished run one of two more conditions must hold: the server
-  // has answered requests for the length of a lease, or as many clones as there are replicas have
-  // said so or were evicted. The lease is for clones that an earlier server was killed before it
-  // could tell: it gives them time to come back.
+  // has answered requests for the length of a lease, or the clones of all replicas, whose ids are
+  // below the number of replicas, have said so or were evicted. The lease is for clones that an
+  // earlier server was killed before it could tell: it gives them time to come back.
   bool EveryCloneKnowsOfTheEnd() const;
   uint64_t epoch() const;
   uint64_t version() const;

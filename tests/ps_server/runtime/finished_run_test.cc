@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "tests/testkit/failing_reads.h"
@@ -83,12 +84,12 @@ TEST(FinishedRunTest, TheCheckpointTellsTheNumberOfImages) {
   EXPECT_FALSE(finished.Look(longer).has_value()) << "the run has been extended";
 }
 
-// Trains to the end. The server is killed after the last checkpoint and before it tells its clone
+// Trains to the end. The server is killed after the last checkpoint and before it tells its clones
 // that training is done.
-void TrainAndKill(const TestFolder& folder, const TestServerOptions& options) {
+void TrainAndKill(const TestFolder& folder, const TestServerOptions& options, uint32_t clones = 1) {
   TestServer server(folder, options);
   ASSERT_TRUE(server.Start().ok());
-  std::thread training([&] { TrainWithClones(&server, 1); });
+  std::thread training([&] { TrainWithClones(&server, clones); });
   EXPECT_TRUE(server.WaitForEnd().ok());
   training.join();
   server.Kill();
@@ -137,6 +138,55 @@ TEST(FinishedRunTest, AServerOfAFinishedRunStaysUntilACloneHasTheLastWeights) {
   EXPECT_FALSE(closed) << "the clone may be pulling, and nobody else speaks for it";
   progress.set_knows_end(true);
   EXPECT_TRUE(session.Heartbeat(progress).ok());
+  closing.join();
+}
+
+// A client of a finished run that tells the server what it knows.
+class EndedClone {
+ public:
+  EndedClone(TestServer* server, uint32_t worker)
+      : session_(OptionsOf(worker), server->factory(), &server->clock(), nullptr) {
+    EXPECT_TRUE(session_.Connect({"task 0"}).ok());
+    EXPECT_TRUE(session_.Register(server->job().layout, /*num_images=*/0).ok());
+    EXPECT_TRUE(session_.training_done());
+  }
+  void TellThatItKnows() {
+    ps::CloneProgress progress;
+    progress.set_knows_end(true);
+    EXPECT_TRUE(session_.Heartbeat(progress).ok());
+  }
+
+ private:
+  static PsSession::Options OptionsOf(uint32_t worker) {
+    PsSession::Options options;
+    options.worker_id = worker;
+    options.num_replicas = 2;
+    options.peer_name = absl::StrCat("clone ", worker);
+    return options;
+  }
+
+  PsSession session_;
+};
+
+// A spare clone knows of the end in place of no other one.
+TEST(FinishedRunTest, AServerOfAFinishedRunWaitsForTheClonesOfAllReplicas) {
+  TestFolder folder;
+  const TestServerOptions options{.num_replicas = 2, .lease = absl::Seconds(30)};
+  TrainAndKill(folder, options, /*clones=*/2);
+  TestServer server(folder, options);
+  ASSERT_TRUE(server.Start().ok());
+  EndedClone first(&server, 0);
+  EndedClone spare(&server, 2);
+  first.TellThatItKnows();
+  spare.TellThatItKnows();
+  std::atomic<bool> closed = false;
+  std::thread closing([&] {
+    EXPECT_TRUE(server.WaitAndClose().ok());
+    closed = true;
+  });
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_FALSE(closed) << "clone 1 may come back";
+  if (!closed) EndedClone(&server, 1).TellThatItKnows();
   closing.join();
 }
 
