@@ -130,7 +130,9 @@ struct FindCheckpoint {};
 // file) and remove what a killed server left there. Happens once per process. Before it, only LOCK,
 // run_id, EPOCH and peer_secret are written in train_dir, and checkpoints that were not published
 // and folders .trash-* are removed or given their names back (run_state.h).
-struct TakeOver {};
+struct TakeOver {
+  uint64_t version = 0;  // the one that the shards have restored
+};
 // Write the number of replicas that an administrator has set to train_dir; fsync it. The next
 // process begins with it: CoordinatorOptions::scaled.
 struct PersistReplicas {
@@ -223,9 +225,8 @@ struct Finished {};
 // The process may end. A checkpoint of the last applied step is published; where that failed, a
 // Notice said so.
 struct Drained {};
-// A failure has stopped training. Hand `reason` to the shards as shard_event::Close, so that
-// clones are told. ABORTED: another server goes on with the job, and clones are told to try
-// again.
+// A failure has stopped training. Hand `reason` to the shards as shard_event::Close, so that clones
+// are told. ABORTED: another server goes on with the job, and clones are told to try again.
 struct Stopped {
   absl::Status reason;
 };

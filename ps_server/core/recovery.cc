@@ -176,7 +176,7 @@ void Recovery::Close() {
 bool Recovery::TakeOverOrServe() {
   if (has_taken_over_) return true;
   phase_ = Phase::kTakingOver;
-  actions_->push_back(coordinator_action::TakeOver{});
+  actions_->push_back(coordinator_action::TakeOver{restore_.step()});
   return false;
 }
 

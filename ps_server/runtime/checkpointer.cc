@@ -18,8 +18,8 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/retention.h"
+#include "common/config/pipeline_config.h"
 #include "ps_server/core/replica_positions.h"
-#include "ps_server/warm_start/corrected_statistics.h"
 
 namespace pushpull {
 namespace {
@@ -184,11 +184,38 @@ absl::Status Checkpointer::Verify(uint64_t step) {
 absl::Status Checkpointer::CheckFits(const Checkpoint& checkpoint) const {
   PP_RETURN_IF_ERROR(CheckRun(*files_, train_dir_, checkpoint, run_id_));
   PP_RETURN_IF_ERROR(CheckLayout(checkpoint.manifest(), job_->layout));
-  if (!job_->declared.has_value()) {
-    PP_RETURN_IF_ERROR(CheckFrozenStatistics(checkpoint, job_->config.model()));
-    PP_RETURN_IF_ERROR(CheckCorrectionHolds(checkpoint, job_->config.model()));
-  }
+  PP_RETURN_IF_ERROR(CheckStatistics(StatisticsOf(checkpoint)));
   return CheckOptimizerState(checkpoint);
+}
+
+absl::Status Checkpointer::CheckStatistics(const TrainedStatistics& trained) const {
+  if (job_->declared.has_value()) return absl::OkStatus();
+  PP_RETURN_IF_ERROR(CheckFrozenStatistics(trained, job_->config.model()));
+  return CheckCorrectionHolds(trained, job_->config.model());
+}
+
+absl::Status Checkpointer::CheckMappedState(uint64_t version,
+                                            const std::string& last_config) const {
+  if (version <= counted_.step || last_config.empty()) return absl::OkStatus();
+  TrainedStatistics trained;
+  trained.pipeline_config = last_config;
+  trained.updates =
+      counted_.updates + (version - counted_.step) * OfLastServer(version, last_config).local_steps;
+  trained.place = absl::StrCat("the mapped state of step ", version, ", which was trained with ",
+                               JoinPath(train_dir_, kTrainDirConfigName));
+  return CheckStatistics(trained);
+}
+
+Checkpointer::LastServer Checkpointer::OfLastServer(uint64_t version,
+                                                    const std::string& last_config) const {
+  const auto config = ParsePipelineConfig(last_config, kTrainDirConfigName);
+  // Another release may have written a config that this one cannot read.
+  const config::TrainConfig& train = (config.ok() ? *config : job_->config).train_config();
+  return {version, static_cast<uint64_t>(train.local_steps())};
+}
+
+void Checkpointer::GoOnFrom(uint64_t version, const std::string& last_config) {
+  last_server_ = OfLastServer(version, last_config);
 }
 
 absl::Status Checkpointer::CheckOptimizerState(const Checkpoint& checkpoint) const {
@@ -217,8 +244,11 @@ absl::Status Checkpointer::CheckOptimizerState(const Checkpoint& checkpoint) con
 
 uint64_t Checkpointer::UpdatesAt(uint64_t step) const {
   // With local steps a clone updates the moving statistics once per mini-batch.
-  return counted_.updates +
-         (step - std::min(step, counted_.step)) * job_->config.train_config().local_steps();
+  const uint64_t here = job_->config.train_config().local_steps();
+  if (step <= counted_.step) return counted_.updates;
+  const uint64_t begun = std::clamp(last_server_.step, counted_.step, step);
+  return counted_.updates + (begun - counted_.step) * last_server_.local_steps +
+         (step - begun) * here;
 }
 
 absl::Status Checkpointer::Publish(const coordinator_action::PublishCheckpoint& order,

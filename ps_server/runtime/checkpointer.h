@@ -19,6 +19,7 @@
 #include "common/checkpoint/manifest.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/runtime/job_spec.h"
+#include "ps_server/warm_start/corrected_statistics.h"
 
 namespace pushpull {
 
@@ -26,8 +27,9 @@ namespace pushpull {
 // checkpoint. `marks` is left empty: the caller sets it to the serialized PushMarks of the version.
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
 
-// All methods block on the disk. One thread at a time calls FindCheckpoint, Publish, RemoveOld and
-// Abandon; the others may run beside them.
+// All methods but CheckMappedState and GoOnFrom block on the disk. One thread at a time calls
+// FindCheckpoint, CheckMappedState, GoOnFrom, Publish, RemoveOld and Abandon; the others may run
+// beside them.
 class Checkpointer {
  public:
   // `job` and `files` must outlive the object. run_id: 32 hex digits. from_step:
@@ -52,6 +54,13 @@ class Checkpointer {
   // Returns the pipeline config, as text, of the checkpoint that FindCheckpoint has found last.
   // Empty: it has found none.
   const std::string& found_config() const { return found_config_; }
+  // FAILED_PRECONDITION: mapped state holds `version`, which is newer than what FindCheckpoint has
+  // found, and its moving statistics are as FindCheckpoint refuses them in a checkpoint.
+  // last_config: of the server that made the version, as text; nothing is checked if it is empty.
+  absl::Status CheckMappedState(uint64_t version, const std::string& last_config) const;
+  // The job goes on from `version`. The steps between the newest checkpoint and this version count
+  // as the server with last_config, which has made them, would have counted them.
+  void GoOnFrom(uint64_t version, const std::string& last_config);
   // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);
   // Writes the manifest that lists the shards' files, and publishes the checkpoint.
@@ -71,21 +80,30 @@ class Checkpointer {
   // Returns the checkpoint that is kept open if it is the one for FindCheckpoint, else opens that.
   absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenFound(const StopRequested& stopped) const;
   absl::Status CheckOptimizerState(const Checkpoint& checkpoint) const;
+  // FAILED_PRECONDITION: the config would use or correct these moving statistics wrongly.
+  absl::Status CheckStatistics(const TrainedStatistics& trained) const;
   // Returns how often the moving statistics have been updated up to the step. Steps after the
-  // newest checkpoint count as local_steps updates each, by the present config.
+  // newest checkpoint count as local_steps updates each, by the config that has made them.
   uint64_t UpdatesAt(uint64_t step) const;
 
   struct Counted {
     uint64_t step = 0;
     uint64_t updates = 0;
   };
+  // What the last server has made: the steps up to this one, with this many local steps each.
+  struct LastServer {
+    uint64_t step = 0;
+    uint64_t local_steps = 1;
+  };
+  LastServer OfLastServer(uint64_t version, const std::string& last_config) const;
 
   const JobSpec* const job_;
   FileSystem* const files_;
   const std::string train_dir_;
   const std::string run_id_;
   std::optional<uint64_t> from_step_;
-  Counted counted_;  // of the newest checkpoint
+  Counted counted_;         // of the newest checkpoint
+  LastServer last_server_;  // set by GoOnFrom
   std::string found_config_;
   std::optional<double> run_started_unix_;  // when the run's first checkpoint was saved
   mutable absl::Mutex mutex_;

@@ -311,8 +311,9 @@ void CoordinatorRuntime::Carry(CoordinatorAction action, Answers* answers) {
         file_thread_->Run(
             [this] { Post(coordinator_event::CheckpointFound{checkpointer_->FindCheckpoint()}); });
       },
-      [&](act::TakeOver&) {
-        file_thread_->Run([this] { Post(coordinator_event::TookOver{listener_.take_over()}); });
+      [&](act::TakeOver& a) {
+        file_thread_->Run(
+            [this, a] { Post(coordinator_event::TookOver{listener_.take_over(a.version)}); });
       },
       [&](act::PersistReplicas& a) {
         file_thread_->Run([this, a] {

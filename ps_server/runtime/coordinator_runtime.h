@@ -39,8 +39,9 @@ struct CoordinatorListener {
   std::function<absl::Status(uint64_t epoch)> persist_epoch;
   // Writes the number of replicas that an administrator has set, and syncs it to disk.
   std::function<absl::Status(uint32_t num_replicas)> persist_replicas;
-  // Writes the server's files in train_dir. Called when the job is restored for the first time.
-  std::function<absl::Status()> take_over;
+  // Writes the server's files in train_dir. Called when the job is restored for the first time,
+  // with the version from which it goes on.
+  std::function<absl::Status(uint64_t version)> take_over;
   std::function<void(const coordinator_action::StepApplied&)> step_applied;
   std::function<void(const coordinator_action::Serving&)> serving;
   // The job has ended here. OK: the final checkpoint is published. CANCELLED: drained. Any

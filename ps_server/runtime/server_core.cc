@@ -170,6 +170,8 @@ absl::Status ServerCore::OpenShard(int shard) {
                       VariableStore::Open(store_options, job_.layout, job_.optimizer));
   if (IsCoordinator() && !options_.from_checkpoint) {
     PP_RETURN_IF_ERROR(CheckForUnfitSteps(*variables, checkpoint_step_));
+    PP_RETURN_IF_ERROR(
+        checkpointer_->CheckMappedState(variables->newest().value_or(0), run_files_.last_config()));
   }
   run_files_.AddShard(variables.get());
   RestoreHooks hooks{[this] { return options_.stop_requested() || end_wanted_.load(); },
@@ -258,7 +260,8 @@ absl::Status ServerCore::OpenCoordinator() {
   listener.persist_replicas = [this](uint32_t num_replicas) {
     return run_files_.PersistReplicas(num_replicas);
   };
-  listener.take_over = [this] {
+  listener.take_over = [this](uint64_t version) {
+    checkpointer_->GoOnFrom(version, run_files_.last_config());
     const absl::Status written = run_files_.JobRestored();
     monitor_->WriteTo(run_files_.events());
     return written;

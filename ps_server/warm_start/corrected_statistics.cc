@@ -23,15 +23,15 @@ constexpr char kField[] = "bias_corrected_moving_statistics";
 // Statistics that hold less than this of their initial values count as settled.
 constexpr double kNegligibleShare = 0.001;
 
-// Returns the network of the checkpoint's config; nullopt if this corrects no statistics. This
-// release may refuse a config that another one wrote, so it is parsed only where it has to be.
-absl::StatusOr<std::optional<NetworkSpec>> CorrectedNetwork(const Checkpoint& checkpoint) {
-  const std::string& text = checkpoint.manifest().pipeline_config;
+// Returns the network of the config; nullopt if this corrects no statistics. This release may
+// refuse a config that another one wrote, so it is parsed only where it has to be.
+absl::StatusOr<std::optional<NetworkSpec>> CorrectedNetwork(const TrainedStatistics& trained) {
+  const std::string& text = trained.pipeline_config;
   if (!absl::StrContains(text, kField)) return std::nullopt;
   ConfigContext context;
   context.log_warnings = false;
   PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config,
-                      ParseValidConfig(text, context, checkpoint.path()));
+                      ParseValidConfig(text, context, trained.place));
   return BuildNetworkSpec(config.model());
 }
 
@@ -67,21 +67,32 @@ std::string WrongCorrection(const op::BatchNorm* there, const op::BatchNorm& her
                                     : "");
 }
 
-}  // namespace
-
-absl::StatusOr<std::map<std::string, StatisticCorrection>> CorrectionsOf(
-    const Checkpoint& checkpoint) {
+// Returns what CorrectionsOf returns for a checkpoint.
+absl::StatusOr<std::map<std::string, StatisticCorrection>> Corrections(
+    const TrainedStatistics& trained) {
   std::map<std::string, StatisticCorrection> corrections;
-  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> network, CorrectedNetwork(checkpoint));
+  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> network, CorrectedNetwork(trained));
   if (!network.has_value()) return corrections;
   for (const StatisticCorrection& correction :
-       StatisticCorrections(*network, static_cast<int64_t>(checkpoint.manifest().updates))) {
+       StatisticCorrections(*network, static_cast<int64_t>(trained.updates))) {
     corrections.emplace(network->variables[correction.variable].name, correction);
   }
   return corrections;
 }
 
-absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
+}  // namespace
+
+TrainedStatistics StatisticsOf(const Checkpoint& checkpoint) {
+  const CheckpointManifest& manifest = checkpoint.manifest();
+  return {manifest.pipeline_config, manifest.updates, checkpoint.path()};
+}
+
+absl::StatusOr<std::map<std::string, StatisticCorrection>> CorrectionsOf(
+    const Checkpoint& checkpoint) {
+  return Corrections(StatisticsOf(checkpoint));
+}
+
+absl::Status CheckFrozenStatistics(const TrainedStatistics& trained,
                                    const config::DetectionModel& model) {
   const NetworkSpec network = BuildNetworkSpec(model);
   std::vector<op::BatchNorm> frozen;
@@ -89,7 +100,7 @@ absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
     if (norm.frozen) frozen.push_back(norm);
   });
   if (frozen.empty()) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(const auto corrections, CorrectionsOf(checkpoint));
+  PP_ASSIGN_OR_RETURN(const auto corrections, Corrections(trained));
   for (const op::BatchNorm& norm : frozen) {
     const std::string& name = network.variables[norm.moving_mean].name;
     const auto found = corrections.find(name);
@@ -100,12 +111,12 @@ absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
         "%.1f%% of its initial value, which a frozen batch norm does not remove. Train on without "
         "freezing it, or begin a new train_dir: exporter --output=FILE.safetensors writes "
         "corrected statistics for train_config.fine_tune_checkpoint",
-        name, checkpoint.path(), checkpoint.manifest().updates, 100.0 * found->second.left));
+        name, trained.place, trained.updates, 100.0 * found->second.left));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckCorrectionHolds(const Checkpoint& checkpoint,
+absl::Status CheckCorrectionHolds(const TrainedStatistics& trained,
                                   const config::DetectionModel& model) {
   const NetworkSpec network = BuildNetworkSpec(model);
   std::vector<op::BatchNorm> corrected;
@@ -113,24 +124,23 @@ absl::Status CheckCorrectionHolds(const Checkpoint& checkpoint,
     if (norm.bias_corrected && !norm.frozen) corrected.push_back(norm);
   });
   if (corrected.empty()) return absl::OkStatus();
-  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> old_network, CorrectedNetwork(checkpoint));
+  PP_ASSIGN_OR_RETURN(const std::optional<NetworkSpec> old_network, CorrectedNetwork(trained));
   std::map<std::string, op::BatchNorm> old_norms;
   if (old_network.has_value()) {
     ForEachBatchNorm(*old_network, [&](const op::BatchNorm& norm) {
       old_norms.emplace(old_network->variables[norm.moving_mean].name, norm);
     });
   }
-  const uint64_t updates = checkpoint.manifest().updates;
   for (const op::BatchNorm& norm : corrected) {
     const std::string& name = network.variables[norm.moving_mean].name;
     const auto found = old_norms.find(name);
     const std::string wrong =
-        WrongCorrection(found == old_norms.end() ? nullptr : &found->second, norm, updates);
+        WrongCorrection(found == old_norms.end() ? nullptr : &found->second, norm, trained.updates);
     if (wrong.empty()) continue;
     return absl::FailedPreconditionError(absl::StrFormat(
         "the correction of %s would be wrong after the %d updates of %s: %s, or begin a new "
         "train_dir",
-        name, updates, checkpoint.path(), wrong));
+        name, trained.updates, trained.place, wrong));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #ifndef PUSHPULL_PS_SERVER_WARM_START_CORRECTED_STATISTICS_H_
 #define PUSHPULL_PS_SERVER_WARM_START_CORRECTED_STATISTICS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -21,20 +22,30 @@ namespace pushpull {
 absl::StatusOr<std::map<std::string, StatisticCorrection>> CorrectionsOf(
     const Checkpoint& checkpoint);
 
-// Returns FAILED_PRECONDITION if training went on from the checkpoint with `model` and a batch norm
+// Moving statistics from which a run goes on.
+struct TrainedStatistics {
+  std::string pipeline_config;  // with which they were trained, as text
+  uint64_t updates = 0;         // of each statistic
+  std::string place;            // for messages, such as the path of the checkpoint that holds them
+};
+
+// Returns what is known of the checkpoint's statistics.
+TrainedStatistics StatisticsOf(const Checkpoint& checkpoint);
+
+// Returns FAILED_PRECONDITION if training went on from `trained` with `model` and a batch norm
 // that is frozen there would use statistics that still need a correction: frozen statistics are
-// used as they are. `model` is valid. Also returns the errors of CorrectionsOf.
-absl::Status CheckFrozenStatistics(const Checkpoint& checkpoint,
+// used as they are. `model` is valid. INVALID_ARGUMENT: this release refuses
+// trained.pipeline_config although it corrects statistics.
+absl::Status CheckFrozenStatistics(const TrainedStatistics& trained,
                                    const config::DetectionModel& model);
 
-// Returns FAILED_PRECONDITION if training went on from the checkpoint with `model` and the
+// Returns FAILED_PRECONDITION if training went on from `trained` with `model` and the
 // correction of a moving statistic would be wrong. It assumes that the statistic began at its
-// initial value and was updated with the decay of today ever since. So the checkpoint's config has
+// initial value and was updated with the decay of today ever since. So trained.pipeline_config has
 // to correct it too, with the same decay and not frozen, unless the initial value has less than a
-// thousandth of the weight by the decay of the checkpoint and by that of `model`: then the
-// correction changes nothing. `model` is valid. Also returns the errors of ParseValidConfig for the
-// checkpoint's config.
-absl::Status CheckCorrectionHolds(const Checkpoint& checkpoint,
+// thousandth of the weight by the decay there and by that of `model`: then the correction changes
+// nothing. `model` is valid. INVALID_ARGUMENT: as for CheckFrozenStatistics.
+absl::Status CheckCorrectionHolds(const TrainedStatistics& trained,
                                   const config::DetectionModel& model);
 
 }  // namespace pushpull

@@ -480,6 +480,34 @@ TEST(CheckpointRecoveryTest, TheManifestCountsOnWhereLocalStepsChange) {
   EXPECT_EQ(manifest->updates, 4 + 2 * 8);
 }
 
+// Mapped state goes on with another number of local steps too.
+TEST(CheckpointRecoveryTest, TheManifestCountsTheStepsThatMappedStateHolds) {
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_secs: 0 local_steps: 8";
+  options.mapped = true;
+  options.num_replicas = 2;
+  uint64_t version = 0;
+  {
+    TestServer server(folder, options);
+    ASSERT_TRUE(server.Start().ok());
+    TestClone first(&server, {.num_replicas = 2});
+    TestClone second(&server, {.worker_id = 1, .num_replicas = 2});
+    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+    for (TestClone* const clone : {&first, &second}) clone->Stop();
+    for (TestClone* const clone : {&first, &second}) clone->Join().IgnoreError();
+    version = server.core().Status().version();
+    server.Kill();
+  }
+  options.train_config = absl::StrCat("num_steps: ", version + 2, " local_steps: 4");
+  TestServer server(folder, options);
+  const absl::Status end = TrainToTheEnd(&server);
+  ASSERT_TRUE(end.ok()) << end;
+  const auto manifest = ReadManifest(server.files(), server.train_dir(), version + 2);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->updates, version * 8 + 2 * 4);
+}
+
 TEST_F(RefusalTest, ADamagedCheckpointFallsBackToThePreviousOne) {
   TestServerOptions options;
   options.train_config = "num_steps: 25";

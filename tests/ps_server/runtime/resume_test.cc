@@ -156,5 +156,46 @@ TEST(ResumedStatisticsTest, RefusesACorrectionThatDidNotHoldFromTheStart) {
   EXPECT_TRUE(third.Start().ok());
 }
 
+// Mapped state knows nothing of the config, and no checkpoint says what it was.
+TEST(ResumedStatisticsTest, RefusesAnotherDecayForMappedState) {
+  const auto with_decay = [](const std::string& decay) {
+    return absl::StrCat(
+        "model { classifier { num_classes: 10 feature_extractor { conv_hyperparams { batch_norm { "
+        "bias_corrected_moving_statistics: true decay: ",
+        decay,
+        " } } } } } train_input_reader { synthetic_input_reader {} } "
+        "eval_input_reader { synthetic_input_reader { seed: 2 } }");
+  };
+  TestFolder folder;
+  TestServerOptions options;
+  options.train_config = "num_steps: 1000000 save_checkpoints_secs: 0";
+  options.pipeline_config = with_decay("0.5");
+  options.mapped = true;
+  options.num_replicas = 1;
+  {
+    TestServer first(folder, options);
+    ASSERT_TRUE(first.Start().ok());
+    StepGate gate;
+    TestClone clone(&first, {.gradient_hook = gate.HookAt(3)});
+    EXPECT_TRUE(gate.AwaitReached());
+    first.Kill();
+    clone.Stop();
+    gate.Open();
+    clone.Join().IgnoreError();
+  }
+  TestServerOptions changed = options;
+  changed.pipeline_config = with_decay("0.997");
+  {
+    TestServer second(folder, changed);
+    const absl::Status started = second.Start();
+    EXPECT_TRUE(absl::IsFailedPrecondition(started)) << started;
+    EXPECT_TRUE(absl::StrContains(started.message(), "batch_norm.decay was 0.5 there")) << started;
+    EXPECT_TRUE(absl::StrContains(started.message(), "after the 3 updates")) << started;
+  }
+  TestServer third(folder, options);
+  EXPECT_TRUE(third.Start().ok());
+  EXPECT_TRUE(third.Await([](const auto& status) { return status.version() == 3; }));
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -106,7 +106,7 @@ TEST_F(CorrectedStatisticsTest, FrozenBatchNormsNeedSettledStatistics) {
   const std::string corrected = "bias_corrected_moving_statistics: true";
   const auto checkpoint = Publish(ConfigText(corrected), 2);
   const auto check = [](const Checkpoint& from, const std::string& text) {
-    return CheckFrozenStatistics(from, Parsed(text).model());
+    return CheckFrozenStatistics(StatisticsOf(from), Parsed(text).model());
   };
   EXPECT_EQ(check(*checkpoint, ConfigText(corrected)), absl::OkStatus());
   const std::string freezes = ConfigText(corrected, "freeze_batchnorm: true");
@@ -129,7 +129,7 @@ class CorrectionHoldsTest : public CorrectedStatisticsTest {
   // Returns whether training may go on with the config `now` from a checkpoint of the config
   // `before` and this many updates.
   absl::Status Check(const std::string& before, const std::string& now, uint64_t updates) {
-    return CheckCorrectionHolds(*Publish(before, updates), Parsed(now).model());
+    return CheckCorrectionHolds(StatisticsOf(*Publish(before, updates)), Parsed(now).model());
   }
   // Expects a refusal after few updates, and none where the initial values have no weight any more.
   void ExpectRefusedUntilSettled(const std::string& before, const std::string& now,
@@ -204,8 +204,8 @@ TEST_F(CorrectedStatisticsTest, AnInvalidConfigIsAnErrorOnlyIfItIsNeeded) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("train_config.max_to_keep"));
   const config::DetectionModel model =
       Parsed(ConfigText("bias_corrected_moving_statistics: true")).model();
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckCorrectionHolds(*plain, model)));
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckCorrectionHolds(*corrected, model)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckCorrectionHolds(StatisticsOf(*plain), model)));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckCorrectionHolds(StatisticsOf(*corrected), model)));
 }
 
 }  // namespace
