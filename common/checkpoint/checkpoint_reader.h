@@ -116,9 +116,10 @@ struct RecoveryRequest {
 absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(FileSystem& files,
                                                       const std::string& directory);
 
-// Returns the newest manifest (by epoch, then step) that verifies. The shard files are not read,
-// and layout and run_id of the request are not used. NOT_FOUND: there is no checkpoint. DATA_LOSS:
-// no manifest verifies. A read failure: as for OpenNewestCheckpoint.
+// Returns the newest manifest (by epoch, then step) that verifies and is of the request's run. The
+// shard files are not read, and the layout of the request is not used. NOT_FOUND: there is no
+// checkpoint. FAILED_PRECONDITION: all manifests that verify are of other runs. DATA_LOSS: no
+// manifest verifies. A read failure: as for OpenNewestCheckpoint.
 absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
                                                       const std::string& directory,
                                                       const RecoveryRequest& request);

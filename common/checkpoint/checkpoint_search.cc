@@ -49,8 +49,15 @@ absl::Status CannotRecover(const absl::Status& status, const std::string& direct
                    status.message()));
 }
 
+// A checkpoint whose manifest verifies.
+struct Candidate {
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  std::string run_id;
+};
+
 struct Candidates {
-  std::vector<uint64_t> steps;  // sorted by (epoch, step), newest first
+  std::vector<Candidate> found;  // sorted by (epoch, step), newest first
   // The steps whose manifest does not verify, so that their epoch is not known, and why; the
   // highest step first.
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
@@ -61,21 +68,46 @@ absl::StatusOr<Candidates> FindCandidates(FileSystem& files, const std::string& 
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps,
                       ReadWithRetries(request, [&] { return ListCheckpoints(files, directory); }));
   Candidates candidates;
-  std::vector<std::pair<uint64_t, uint64_t>> keys;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const absl::StatusOr<CheckpointManifest> manifest =
         ReadWithRetries(request, [&] { return ReadManifest(files, directory, *step); });
     if (manifest.ok()) {
-      keys.emplace_back(manifest->epoch, *step);
+      candidates.found.push_back({manifest->epoch, *step, manifest->run_id});
     } else if (IsReadFailure(manifest.status())) {
       return CannotRecover(manifest.status(), directory, *step);
     } else if (!absl::IsNotFound(manifest.status())) {  // not deleted since ListCheckpoints
       candidates.damaged.emplace_back(*step, manifest.status());
     }
   }
-  std::sort(keys.rbegin(), keys.rend());
-  for (const auto& [epoch, step] : keys) candidates.steps.push_back(step);
+  std::sort(candidates.found.begin(), candidates.found.end(),
+            [](const Candidate& a, const Candidate& b) {
+              return std::pair(a.epoch, a.step) > std::pair(b.epoch, b.step);
+            });
   return candidates;
+}
+
+// Returns the error of CheckRun for a checkpoint at `path` of run `found`.
+absl::Status CheckSameRun(FileSystem& files, const std::string& directory, const std::string& path,
+                          const std::string& found, absl::string_view run_id) {
+  if (found == run_id) return absl::OkStatus();
+  const std::string file = JoinPath(directory, kRunIdFile);
+  const bool is_missing = absl::IsNotFound(files.GetInfo(file).status());
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is of run ", found,
+      is_missing ? absl::StrCat(", and ", file,
+                                ", which names the run of this folder, is missing; to go on with "
+                                "that run, write its number into the file")
+                 : absl::StrCat(", but ", directory, " of run ", run_id,
+                                ": move the checkpoint away, or start from it by "
+                                "train_config.fine_tune_checkpoint in a new train_dir")));
+}
+
+// FAILED_PRECONDITION: the candidate is of another run than the one that is asked for.
+absl::Status CheckSameRun(FileSystem& files, const std::string& directory,
+                          const Candidate& candidate, const RecoveryRequest& request) {
+  if (request.run_id.empty()) return absl::OkStatus();
+  return CheckSameRun(files, directory, JoinPath(directory, CheckpointName(candidate.step)),
+                      candidate.run_id, request.run_id);
 }
 
 std::string LineOf(uint64_t step, const absl::Status& status) {
@@ -105,13 +137,20 @@ absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
                                                       const std::string& directory,
                                                       const RecoveryRequest& request) {
   PP_ASSIGN_OR_RETURN(const Candidates candidates, FindCandidates(files, directory, request));
-  for (const uint64_t step : candidates.steps) {
+  absl::Status of_other_run;
+  for (const Candidate& candidate : candidates.found) {
+    const uint64_t step = candidate.step;
+    if (const absl::Status same = CheckSameRun(files, directory, candidate, request); !same.ok()) {
+      of_other_run.Update(same);
+      continue;
+    }
     absl::StatusOr<CheckpointManifest> manifest =
         ReadWithRetries(request, [&] { return ReadManifest(files, directory, step); });
     if (manifest.ok()) return manifest;
     if (IsReadFailure(manifest.status())) return CannotRecover(manifest.status(), directory, step);
     // It has been deleted since.
   }
+  PP_RETURN_IF_ERROR(of_other_run);
   if (candidates.damaged.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
   }
@@ -123,18 +162,7 @@ absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
 
 absl::Status CheckRun(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       absl::string_view run_id) {
-  const std::string& found = checkpoint.manifest().run_id;
-  if (found == run_id) return absl::OkStatus();
-  const std::string file = JoinPath(directory, kRunIdFile);
-  const bool is_missing = absl::IsNotFound(files.GetInfo(file).status());
-  return absl::FailedPreconditionError(absl::StrCat(
-      checkpoint.path(), " is of run ", found,
-      is_missing ? absl::StrCat(", and ", file,
-                                ", which names the run of this folder, is missing; to go on with "
-                                "that run, write its number into the file")
-                 : absl::StrCat(", but ", directory, " of run ", run_id,
-                                ": move the checkpoint away, or start from it by "
-                                "train_config.fine_tune_checkpoint in a new train_dir")));
+  return CheckSameRun(files, directory, checkpoint.path(), checkpoint.manifest().run_id, run_id);
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& files,
@@ -144,13 +172,18 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenNewestCheckpoint(FileSystem& fil
   for (const auto& [step, problem] : candidates.damaged) LogRefusal(step, problem);
   std::vector<std::string> reasons;
   bool mismatch = false;
-  for (const uint64_t step : candidates.steps) {
-    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = ReadWithRetries(
-        request, [&] { return Checkpoint::Open(files, directory, step, request.stopped); });
-    absl::Status status = checkpoint.status();
-    if (absl::IsNotFound(status)) continue;  // deleted since FindCandidates
-    if (IsReadFailure(status)) return CannotRecover(status, directory, step);
-    if (status.ok() && !request.run_id.empty()) {
+  for (const Candidate& candidate : candidates.found) {
+    const uint64_t step = candidate.step;
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint;
+    absl::Status status = CheckSameRun(files, directory, candidate, request);
+    if (status.ok()) {
+      checkpoint = ReadWithRetries(
+          request, [&] { return Checkpoint::Open(files, directory, step, request.stopped); });
+      status = checkpoint.status();
+      if (absl::IsNotFound(status)) continue;  // deleted since FindCandidates
+      if (IsReadFailure(status)) return CannotRecover(status, directory, step);
+    }
+    if (status.ok() && !request.run_id.empty()) {  // it may have been replaced since
       status = CheckRun(files, directory, **checkpoint, request.run_id);
     }
     if (status.ok() && request.layout != nullptr) {

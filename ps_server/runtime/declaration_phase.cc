@@ -83,6 +83,8 @@ absl::StatusOr<std::optional<VariableLayout>> ReadDeclaredVariables(
     FileSystem& files, const std::string& train_dir, const config::TrainEvalPipelineConfig& config,
     int read_attempts) {
   RecoveryRequest request;
+  PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, ReadRunId(files, train_dir));
+  request.run_id = run_id.value_or("");
   request.read_attempts = read_attempts;
   const absl::StatusOr<CheckpointManifest> manifest = ReadNewestManifest(files, train_dir, request);
   if (absl::IsNotFound(manifest.status())) return std::nullopt;

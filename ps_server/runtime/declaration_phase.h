@@ -25,9 +25,9 @@
 namespace pushpull {
 
 // Returns the variables of the external model `config.model.external` as they were declared, from
-// the newest readable manifest in train_dir, or nullopt if train_dir has no checkpoint. Blocks on
-// the disk. FAILED_PRECONDITION: the checkpoint is of a model that is not external or has another
-// name. Also returns the errors of ReadNewestManifest.
+// the newest readable manifest of train_dir's run, or nullopt if train_dir has no checkpoint.
+// Blocks on the disk. FAILED_PRECONDITION: the checkpoint is of a model that is not external or has
+// another name. Also returns the errors of ReadRunId and ReadNewestManifest.
 absl::StatusOr<std::optional<VariableLayout>> ReadDeclaredVariables(
     FileSystem& files, const std::string& train_dir, const config::TrainEvalPipelineConfig& config,
     int read_attempts);

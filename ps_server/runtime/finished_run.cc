@@ -4,13 +4,19 @@
 #include "glog/logging.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
 
 namespace pushpull {
 
-std::optional<EndOfRun> FinishedRun::Look(const JobSpec& job) {
+std::optional<EndOfRun> FinishedRun::Look(const JobSpec& job, absl::string_view run_id) {
   if (clock_->Now() < next_look_) return std::nullopt;
   next_look_ = clock_->Now() + patience_;
+  // A checkpoint of another run may have been put into the folder.
+  const auto found = ReadRunId(*files_, train_dir_);
+  if (!found.ok() || !found->has_value()) return std::nullopt;
+  if (!run_id.empty() && absl::HexStringToBytes(**found) != run_id) return std::nullopt;
   RecoveryRequest request;
+  request.run_id = **found;
   request.layout = &job.layout;
   request.read_attempts = 1;
   request.stopped = stop_requested_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "common/base/clock.h"
@@ -39,11 +40,12 @@ class FinishedRun {
         stop_requested_(std::move(stop_requested)),
         next_look_(clock->Now() + patience) {}
 
-  // Returns the end of the run if the newest checkpoint in train_dir is the final checkpoint of the
-  // job. Returns nullopt if it is not, if it cannot be read, if the job has no last step, or if it
-  // is too early for a read. Blocks on the disk when it reads: the newest manifest, and the whole
-  // checkpoint only if that says that the run is finished.
-  std::optional<EndOfRun> Look(const JobSpec& job);
+  // Returns the end of the run if the newest checkpoint of train_dir's run is the final checkpoint
+  // of the job. Returns nullopt if it is not, if it cannot be read, if train_dir has no run or
+  // another one than `run_id` (16 bytes; empty: any), if the job has no last step, or if it is too
+  // early for a read. Blocks on the disk when it reads: the manifests, and the whole checkpoint
+  // only if the newest one says that the run is finished.
+  std::optional<EndOfRun> Look(const JobSpec& job, absl::string_view run_id = {});
 
  private:
   FileSystem* const files_;

@@ -316,7 +316,8 @@ void ServerCore::End(const absl::Status& status) {
 
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
   if (!IsCoordinator() && !options_.from_checkpoint && CoordinatorIsSilent()) {
-    if (const std::optional<EndOfRun> found = finished_run_.Look(job_); found.has_value()) {
+    if (const std::optional<EndOfRun> found = finished_run_.Look(job_, run_id_);
+        found.has_value()) {
       ps::EndTaskRequest end;
       end.set_how(ps::EndTaskRequest::DONE);
       end.set_verified_step(found->step);

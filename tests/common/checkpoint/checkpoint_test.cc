@@ -14,6 +14,7 @@
 #include "common/model/sharding.h"
 #include "tests/common/checkpoint/checkpoint_testing.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 #include "tests/testkit/test_folder.h"
 #include "tests/testkit/warning_sink.h"
 
@@ -304,6 +305,20 @@ TEST_F(RecoveryTest, TheNewestManifestNeedsNoShardFiles) {
   Damage(200, "MANIFEST.json");
   Damage(100, "MANIFEST.json");
   EXPECT_TRUE(absl::IsDataLoss(ReadNewestManifest(files_, "/d", {}).status()));
+}
+
+TEST_F(RecoveryTest, TheNewestManifestIsOfTheRunThatIsAskedFor) {
+  CheckpointManifest foreign = MakeTestManifest(layout_, 9, 300);
+  foreign.run_id = std::string(32, '0');
+  ASSERT_TRUE(PublishOneShard(files_, "/d", layout_, foreign,
+                              std::vector<float>(layout_.total_elements(), 1.0f))
+                  .ok());
+  EXPECT_EQ(ReadNewestManifest(files_, "/d", {})->step, 300);
+  EXPECT_EQ(ReadNewestManifest(files_, "/d", {kTestRunId})->step, 200);
+  EXPECT_EQ(ReadNewestManifest(files_, "/d", {foreign.run_id})->step, 300);
+  const absl::Status none = ReadNewestManifest(files_, "/d", {std::string(32, '1')}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("ckpt-00000300 is of run 000000"));
 }
 
 TEST_F(RecoveryTest, AFolderWithoutManifestIsDamaged) {

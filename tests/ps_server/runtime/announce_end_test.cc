@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/core/coordinator_options.h"
 #include "ps_server/runtime/server_core.h"
@@ -203,9 +205,10 @@ TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
 }
 
 // Orders the shard of task 1 to take its initial values, and calls on_restored afterwards.
-void RestoreTask1(ServerCore* core, const std::function<void()>& on_restored) {
+void RestoreTask1(ServerCore* core, const std::string& run_id,
+                  const std::function<void()>& on_restored) {
   ps::RestoreRequest order;
-  order.set_run_id(OptionsOfTask1("").run_id);
+  order.set_run_id(run_id);
   order.set_epoch(1);
   order.set_source(ps::RestoreRequest::INITIAL);
   core->handler(0)->Restore(order, [on_restored](const auto& reply) {
@@ -229,7 +232,7 @@ TEST(SilentCoordinatorTest, ATaskThatIsBeingRestoredDoesNotTakeTask0ForGone) {
   auto core =
       ServerCore::Open(JobSpec::Create(MakeTinyConfig(""), true, 2), options, &files, &clock);
   ASSERT_TRUE(core.ok()) << core.status();
-  RestoreTask1(core->get(), [&] { restored.Notify(); });
+  RestoreTask1(core->get(), options.run_id, [&] { restored.Notify(); });
   restoring.WaitForNotification();
   clock.Sleep(absl::Seconds(60));
   EXPECT_FALSE((*core)->CoordinatorIsSilent());
@@ -252,6 +255,7 @@ TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
 
   ServerCoreOptions options = OptionsOfTask1(server.train_dir());
   options.lease = kLease;
+  options.run_id = absl::HexStringToBytes(ReadRunId(server.files(), server.train_dir())->value());
   for (const bool is_restored : {false, true}) {
     for (const bool from_checkpoint : {false, true}) {
       options.from_checkpoint = from_checkpoint;
@@ -260,7 +264,7 @@ TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
       ASSERT_TRUE(core.ok()) << core.status();
       if (is_restored) {
         absl::Notification restored;
-        RestoreTask1(core->get(), [&] { restored.Notify(); });
+        RestoreTask1(core->get(), options.run_id, [&] { restored.Notify(); });
         restored.WaitForNotification();
       }
       EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "task 0 is not silent";
@@ -273,6 +277,22 @@ TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
       }
     }
   }
+}
+
+// Another run may have been begun and finished in the folder meanwhile.
+TEST(SilentCoordinatorTest, ATaskThatHearsNothingDoesNotEndWithAnotherRun) {
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  std::thread training([&] { TrainWithClones(&server, 1); });
+  EXPECT_TRUE(server.WaitAndClose().ok());
+  training.join();
+  SharedFakeClock clock;
+  const ServerCoreOptions options = OptionsOfTask1(server.train_dir());
+  auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  clock.Sleep(options.lease);
+  EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
 }
 
 }  // namespace

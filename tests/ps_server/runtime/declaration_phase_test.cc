@@ -16,6 +16,8 @@
 
 #include "common/base/passing_error.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
@@ -24,6 +26,7 @@
 #include "tests/testkit/in_process_ps_client.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 
 namespace pushpull {
 namespace {
@@ -358,6 +361,30 @@ TEST_F(DeclarationPhaseTest, RefusesACheckpointOfAnotherModel) {
   const absl::Status status = ReadDeclared("seq2seq").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"toy\""), HasSubstr("\"seq2seq\"")));
+}
+
+// Somebody has put a newer checkpoint of another run into the folder, or only that is left.
+TEST_F(DeclarationPhaseTest, ReadsNoVariablesOfAnotherRun) {
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Declare(Client().get(), layout_, values_, {}).ok());
+  ASSERT_TRUE(AwaitEnd().ok()) << AwaitEnd().status();
+  ASSERT_TRUE(files_.MakeDirectory("/other").ok());
+  const VariableLayout other = MakeToyLayout(/*large_elements=*/100);
+  CheckpointManifest manifest;
+  manifest.run_id = std::string(32, 'a');
+  manifest.epoch = 99;
+  manifest.step = 7;
+  ASSERT_TRUE(PublishOneShard(files_, "/other", other, manifest, ValuesFor(other, 1)).ok());
+  const std::string name = CheckpointName(manifest.step);
+  ASSERT_TRUE(files_.Rename(JoinPath("/other", name), JoinPath(kTrainDir, name)).ok());
+  const auto declared = ReadDeclared();
+  ASSERT_TRUE(declared.ok() && declared->has_value()) << declared.status();
+  EXPECT_EQ((*declared)->num_variables(), layout_.num_variables());
+  const std::string first = CheckpointName(0);
+  ASSERT_TRUE(files_.Rename(JoinPath(kTrainDir, first), JoinPath("/other", first)).ok());
+  const absl::Status foreign = ReadDeclared().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(foreign)) << foreign;
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("is of run aaaaaa"));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/model/initializers.h"
 #include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
@@ -292,7 +293,7 @@ TEST_F(ExternalServerTest, RefusesATrainDirOfAnotherModel) {
     (*server)->Stop(*(*server)->WaitForEnd(kExternalPatience));
   }
   CheckpointManifest manifest;
-  manifest.run_id = std::string(32, 'a');
+  manifest.run_id = ReadRunId(files_, train_dir())->value();
   manifest.files.push_back({"shard-00000-of-00001.safetensors", 1, std::string(64, 'b'), {}});
   ASSERT_TRUE(files_.MakeDirectory(train_dir() + "/ckpt-00000000").ok());
   ASSERT_TRUE(WriteFileAtomically(files_, train_dir() + "/ckpt-00000000/MANIFEST.json",

@@ -5,13 +5,17 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/checkpoint_writer.h"
+#include "common/checkpoint/manifest.h"
 #include "tests/testkit/failing_reads.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 
 namespace pushpull {
 namespace {
@@ -188,6 +192,32 @@ TEST(FinishedRunTest, AServerOfAFinishedRunWaitsForTheClonesOfAllReplicas) {
   EXPECT_FALSE(closed) << "clone 1 may come back";
   if (!closed) EndedClone(&server, 1).TellThatItKnows();
   closing.join();
+}
+
+// Somebody has put the last checkpoint of another run, which has had more epochs, into the folder.
+TEST(FinishedRunTest, AnotherRunsLastCheckpointIsNoEnd) {
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  ASSERT_TRUE(server.Start().ok());
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.epoch() > 0; }));
+  const VariableLayout& layout = server.job().layout;
+  CheckpointManifest manifest;
+  manifest.run_id = std::string(32, 'a');
+  manifest.epoch = 99;
+  manifest.step = server.job().limits.num_steps;
+  manifest.training_done = true;
+  const std::string other = folder.path() + "/other";
+  ASSERT_TRUE(server.files().MakeDirectory(other).ok());
+  ASSERT_TRUE(PublishOneShard(server.files(), other, layout, manifest,
+                              std::vector<float>(layout.total_elements(), 1.0f))
+                  .ok());
+  const std::string name = CheckpointName(manifest.step);
+  ASSERT_TRUE(
+      server.files().Rename(JoinPath(other, name), JoinPath(server.train_dir(), name)).ok());
+  FakeClock clock;
+  FinishedRun finished(&server.files(), &clock, server.train_dir(), kRunPatience);
+  clock.Advance(kRunPatience);
+  EXPECT_FALSE(finished.Look(server.job()).has_value());
 }
 
 }  // namespace
