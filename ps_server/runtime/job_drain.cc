@@ -24,8 +24,8 @@ std::string DrainThroughTask0(const std::function<absl::Status()>& ask,
     const absl::Status asked = ask();
     const absl::Duration now = clock->Now();
     const ps::ErrorDetail::Kind kind = GetErrorDetail(asked).kind();
-    if (kind == ps::ErrorDetail::WRONG_RUN) {
-      return "another run has the address of ps task 0 now, and is not drained";
+    if (kind == ps::ErrorDetail::WRONG_RUN || kind == ps::ErrorDetail::FENCED) {
+      return std::string(asked.message());
     }
     if (asked.ok() || kind != ps::ErrorDetail::UNKNOWN) last_answer = now;
     if (now - last_answer >= kSilentCoordinator || now - start >= kDrainLimit) {

@@ -42,15 +42,16 @@ absl::Status SecretError(const absl::Status& status) {
                    "--peer_secret_file"));
 }
 
-// Asks task 0 to drain the job of this run. WRONG_RUN: task 0 serves another run, which goes on.
-absl::Status DrainRun(PsClient* coordinator, const std::string& run_id) {
-  ps::JobRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  PP_ASSIGN_OR_RETURN(const ps::JobReply told, coordinator->GetJob(request, kDrainTimeout));
-  if (told.run_id() == run_id) return coordinator->Drain({}, kDrainTimeout).status();
+absl::Status OtherRun() {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::WRONG_RUN);
-  return MakeError(detail, "ps task 0 serves another run");
+  return MakeError(detail, "another run has the address of ps task 0 now, and is not drained");
+}
+
+absl::Status OtherProcess() {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::FENCED);
+  return MakeError(detail, "another process has this ps task now, so the job is not drained");
 }
 
 }  // namespace
@@ -105,8 +106,10 @@ absl::Status Server::Open() {
     core.may_restore = [this, client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0]))] {
       return CheckRestore(client.get());
     };
-    core.drain_job = [client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0])),
-                      run_id = core.run_id] { return DrainRun(client.get(), run_id); };
+    core.drain_job =
+        [this, client = std::shared_ptr<PsClient>(ClientOf(options_.cluster[0])),
+         at_own_address = std::shared_ptr<PsClient>(ClientOf(options_.cluster[FirstTask()])),
+         run_id = core.run_id] { return DrainRun(client.get(), at_own_address.get(), run_id); };
     if (options_.trace_clock != nullptr) {
       clock_follower_ = std::make_unique<ClockFollower>(ClientOf(options_.cluster[0]), clock_,
                                                         options_.trace_clock);
@@ -248,6 +251,25 @@ absl::Status Server::CheckRestore(PsClient* coordinator) const {
   }
   // The coordinator repeats the restore. It would give up the mapped state after other errors.
   return absl::UnavailableError(same.message());
+}
+
+absl::Status Server::DrainRun(PsClient* coordinator, PsClient* at_own_address,
+                              const std::string& run_id) const {
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  PP_ASSIGN_OR_RETURN(const ps::JobReply told, coordinator->GetJob(request, kDrainTimeout));
+  if (told.run_id() != run_id) return OtherRun();
+  uint64_t boot_id = 0;
+  core_->handler(0)->GetShardState({}, [&boot_id](const absl::StatusOr<ps::ShardStateReply>& here) {
+    if (here.ok()) boot_id = here->boot_id();
+  });
+  const absl::StatusOr<ps::ShardStateReply> there =
+      at_own_address->GetShardState({}, kDrainTimeout);
+  // An address at which nobody answers tells nothing.
+  if (there.ok() && there->job_run_id() == run_id && there->boot_id() != boot_id) {
+    return OtherProcess();
+  }
+  return coordinator->Drain({}, kDrainTimeout).status();
 }
 
 absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {

@@ -130,6 +130,12 @@ class Server {
   // same job. If not, it was started again with other settings, and this process ends so that it
   // can be too. UNAVAILABLE: it has another job, or does not answer, or CheckSharedTrainDir.
   absl::Status CheckRestore(PsClient* coordinator) const;
+  // For a process without task 0: asks task 0 to drain the job of this run. at_own_address: a
+  // client of this task's address. WRONG_RUN: task 0 serves another run, which goes on. FENCED:
+  // another process of this run answers at the address, so it has the task, and the job goes on.
+  // Blocks for seconds if nobody answers.
+  absl::Status DrainRun(PsClient* coordinator, PsClient* at_own_address,
+                        const std::string& run_id) const;
   bool IsExternal() const { return options_.config.model().has_external(); }
   absl::Status Listen();
   void StartCoordinator();

@@ -68,7 +68,8 @@ struct ServerCoreOptions : SharedServerOptions {
   int num_tasks = 1;
   std::string run_id;  // 16 bytes, from task 0; unused in the process of task 0
   // Asks task 0, which is in another process, to drain the job. WRONG_RUN: task 0 serves another
-  // run, which goes on. Unused in the process of task 0. May block for seconds.
+  // run, which goes on. FENCED: another process has this task. Unused in the process of task 0. May
+  // block for seconds.
   std::function<absl::Status()> drain_job;
   // Called before a shard of this process is restored, by the thread of its store, which it may
   // block for seconds. An error is the answer to the restore, which then changes nothing.

@@ -27,11 +27,12 @@ class LeftTaskTest : public ::testing::Test {
  protected:
   std::string Address(int task) const { return absl::StrCat("unix:", folder_.path(), "/ps", task); }
   // task: -1 for a server with all tasks, which listens at the address of task 0.
-  std::unique_ptr<Server> Start(int task, int tasks, const std::string& train_dir = "train") {
+  std::unique_ptr<Server> Start(int task, int tasks, const std::string& train_dir = "train",
+                                const std::string& state_dir = "state") {
     ServerOptions options;
     options.config = MakeTinyConfig("num_steps: 1000000");
     options.train_dir = absl::StrCat(folder_.path(), "/", train_dir);
-    options.state_dir = folder_.path() + "/state";
+    options.state_dir = absl::StrCat(folder_.path(), "/", state_dir);
     options.tasks = tasks;
     options.task_index = task;
     for (int i = 0; i < tasks; ++i) options.cluster.push_back(Address(i));
@@ -91,6 +92,25 @@ TEST_F(LeftTaskTest, DrainsNoOtherRunThatHasTheAddressOfTask0) {
   EXPECT_EQ(sink.Count("another run has the address of ps task 0"), 1);
   EXPECT_FALSE(other->end_wanted());
   EXPECT_FALSE(other->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+// The node of a task may be cut off, so that a scheduler starts the task elsewhere.
+TEST_F(LeftTaskTest, DrainsNoJobInWhichAnotherProcessHasItsTask) {
+  const auto task_0 = Start(0, 2);
+  const auto left = Start(1, 2);
+  ASSERT_TRUE(task_0 != nullptr && left != nullptr);
+  ASSERT_TRUE(AwaitServing(1));
+  ASSERT_TRUE(files_.RemoveFile(folder_.path() + "/ps1").ok());  // its socket
+  const auto task_1 = Start(1, 2, "train", "state of another machine");
+  ASSERT_NE(task_1, nullptr);
+  const WarningSink sink;
+  left->Drain();
+  const std::optional<absl::Status> end = left->WaitForEnd(kPatience);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(absl::IsCancelled(*end)) << *end;
+  EXPECT_EQ(sink.Count("another process has this ps task now"), 1);
+  EXPECT_FALSE(task_0->end_wanted());
+  EXPECT_FALSE(task_0->WaitForEnd(absl::ZeroDuration()).has_value());
 }
 
 }  // namespace
