@@ -34,14 +34,16 @@ absl::Status Failed(absl::string_view what, const std::string& path, int error) 
   return absl::UnavailableError(absl::StrCat(what, " ", path, ": ", std::strerror(error)));
 }
 
-// For the renaming of a state file: UNAVAILABLE may be cured by waiting, FAILED_PRECONDITION not.
+// For the renaming of a state file: UNAVAILABLE may be cured by another attempt,
+// FAILED_PRECONDITION not. A process that is started later may succeed after an error that is
+// marked as passing.
 absl::Status RenameFailed(const std::string& from, const std::string& to, int error) {
-  const absl::Status status =
+  absl::Status status =
       Failed("cannot rename", absl::StrCat("state file ", from, " to ", to), error);
   for (const int lasting : {EISDIR, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EROFS}) {
-    if (error == lasting) return absl::FailedPreconditionError(status.message());
+    if (error == lasting) status = absl::FailedPreconditionError(status.message());
   }
-  return status;
+  return IsPassingErrno(error) ? MarkPassing(std::move(status)) : status;
 }
 
 absl::Status WriteAt(int fd, const std::string& path, const void* data, size_t size, off_t offset) {

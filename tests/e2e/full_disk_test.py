@@ -22,8 +22,9 @@ class FullDisk(EndToEndTest):
         if name == "ps_server" and self.rule is not None:
             # A program that is built with AddressSanitizer wants its library to be the first, unless it is told.
             sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+            roots = f"{self.folder}/run:{self.folder}/run.state"
             options["env"] = {**os.environ, "LD_PRELOAD": str(LIBRARY), "PUSHPULL_FAULT_RULES": self.rule,
-                              "PUSHPULL_FAULT_ROOTS": str(self.folder / "run"), "ASAN_OPTIONS": sanitizer}
+                              "PUSHPULL_FAULT_ROOTS": roots, "ASAN_OPTIONS": sanitizer}
         return super().start(log, name, *arguments, **options)
 
     def check_error(self, call, error):
@@ -45,6 +46,9 @@ class FullDisk(EndToEndTest):
 
     def test_a_broken_disk(self):
         self.check_error("write|*pipeline.config*", errno.EIO)
+
+    def test_a_state_folder_that_has_become_read_only(self):
+        self.check_error("rename|*run.state/*", errno.EROFS)
 
     def test_a_disk_that_is_full_for_a_moment_only_delays_the_start(self):
         config = self.write_config(steps=20)
