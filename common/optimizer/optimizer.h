@@ -44,9 +44,9 @@ struct OptimizerSpec {
   // Returns whether norms have to be measured before an update: to clip, or for the rule.
   bool measures_norms() const { return clipping != ClippingKind::kNone || rule->needs_norms(); }
   // Returns whether the optimizer updates the variable: it is trainable and not frozen. A frozen
-  // variable never changes, nor do its slots and EMA. A moving statistic has its own rule
-  // (apply_pass.h); its slots are zero, and its EMA is its value, so that weights and EMA are both
-  // complete models.
+  // variable and its slots never change, but its EMA still moves towards its value. A moving
+  // statistic has its own rule (apply_pass.h); its slots are zero, and its EMA is its value, so
+  // that weights and EMA are both complete models.
   static bool Updates(const VariableSpec& variable);
   // Returns the decay of the EMA with which version `step` (>= 1) is made.
   double EmaDecayAt(uint64_t step) const;
