@@ -16,7 +16,8 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxNameAttempts = 1000;
-constexpr size_t kMaxBufferedBytes = size_t{1} << 20;  // bounds memory: images are large
+constexpr size_t kWakeBytes = size_t{256} << 10;
+constexpr size_t kMaxUnwrittenBytes = size_t{1} << 20;  // bounds memory: images are large
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -50,10 +51,17 @@ EventWriter::~EventWriter() {
 
 void EventWriter::Add(event::Event event) {
   event.set_wall_time(ToSeconds(options_.now()));
+  const std::string record = event.SerializeAsString();
   absl::MutexLock lock(&mutex_);
-  if (closed_ || buffer_.size() >= kMaxBufferedBytes) return;  // the latter after a failure only
-  AppendRecord(event.SerializeAsString(), &buffer_);
-  if (buffer_.size() >= kMaxBufferedBytes) FlushLocked().IgnoreError();  // kept in status_
+  if (closed_) return;
+  if (buffer_.size() + writing_bytes_ >= kMaxUnwrittenBytes) {
+    LOG_IF(WARNING, !std::exchange(has_left_out_, true))
+        << "events for TensorBoard are left out, because " << kMaxUnwrittenBytes << " bytes are "
+        << "not written yet: look whether the disk of " << directory_ << " is full or hangs";
+    return;
+  }
+  AppendRecord(record, &buffer_);
+  if (buffer_.size() >= kWakeBytes) due_.NotifyAll();
 }
 
 void EventWriter::AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars) {
@@ -87,7 +95,7 @@ void EventWriter::AddGraph(std::string graph_def) {
   Add(std::move(event));
 }
 
-absl::Status EventWriter::OpenFile() {
+absl::Status EventWriter::OpenFile(absl::string_view events) {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
   const absl::Time now = options_.now();
@@ -110,26 +118,35 @@ absl::Status EventWriter::OpenFile() {
   first.mutable_source_metadata()->set_writer("pushpull");
   std::string contents;
   AppendRecord(first.SerializeAsString(), &contents);
-  contents += buffer_;
+  contents.append(events.data(), events.size());
   if (absl::Status status = file->Append(contents); !status.ok()) {
     files_->RemoveFile(path).IgnoreError();
     return status;
   }
-  path_ = std::move(path);
   file_ = std::move(file);
+  absl::MutexLock lock(&mutex_);
+  path_ = std::move(path);
   return absl::OkStatus();
 }
 
 absl::Status EventWriter::OpenFirstFile() {
-  absl::MutexLock lock(&mutex_);
-  return OpenFile();
+  absl::MutexLock lock(&file_mutex_);
+  return OpenFile("");
 }
 
 absl::Status EventWriter::Write() {
-  const absl::Status written = file_ == nullptr ? OpenFile() : file_->Append(buffer_);
+  std::string events;
+  {
+    absl::MutexLock lock(&mutex_);
+    events.swap(buffer_);
+    writing_bytes_ = events.size();
+  }
+  const absl::Status written = file_ == nullptr ? OpenFile(events) : file_->Append(events);
+  absl::MutexLock lock(&mutex_);
+  writing_bytes_ = 0;
   if (written.ok()) {
-    buffer_.clear();
     LOG_IF(INFO, !status_.ok()) << "events for TensorBoard are written again, to " << path_;
+    has_left_out_ = false;
   } else {
     LOG_IF(ERROR, status_.ok()) << "events for TensorBoard cannot be written to " << directory_
                                 << ", next attempt in "
@@ -137,24 +154,26 @@ absl::Status EventWriter::Write() {
                                 << written.message();
     failed_at_ = options_.now();
     file_.reset();
+    buffer_.insert(0, events);
   }
   status_ = written;
   return status_;
 }
 
-absl::Status EventWriter::FlushLocked() {
-  if (buffer_.empty()) return status_;
-  if (!status_.ok()) {
-    const absl::Duration since = options_.now() - failed_at_;
-    // The wall clock may have been set back.
-    if (since >= absl::ZeroDuration() && since < options_.retry_pause) return status_;
-  }
-  return Write();
+bool EventWriter::IsDue() const {
+  if (buffer_.empty()) return false;
+  const absl::Duration since = options_.now() - failed_at_;
+  // The wall clock may have been set back.
+  return status_.ok() || since < absl::ZeroDuration() || since >= options_.retry_pause;
 }
 
 absl::Status EventWriter::Flush() {
-  absl::MutexLock lock(&mutex_);
-  return FlushLocked();
+  absl::MutexLock file_lock(&file_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!IsDue()) return status_;
+  }
+  return Write();
 }
 
 absl::Status EventWriter::Close() {
@@ -162,13 +181,21 @@ absl::Status EventWriter::Close() {
     absl::MutexLock lock(&mutex_);
     if (closed_) return status_;
     closed_ = true;
-    closed_changed_.NotifyAll();
-    const bool written = buffer_.empty() || Write().ok();
-    if (written && file_ != nullptr) status_ = file_->Close();
-    file_.reset();
+    due_.NotifyAll();
   }
   flusher_.join();
+  absl::MutexLock file_lock(&file_mutex_);
+  bool empty = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    empty = buffer_.empty();
+  }
+  const bool written = empty || Write().ok();
+  absl::Status closed;
+  if (written && file_ != nullptr) closed = file_->Close();
+  file_.reset();
   absl::MutexLock lock(&mutex_);
+  if (!closed.ok()) status_ = closed;
   return status_;
 }
 
@@ -178,10 +205,16 @@ std::string EventWriter::path() const {
 }
 
 void EventWriter::RunFlusher() {
-  absl::MutexLock lock(&mutex_);
-  const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; };
-  while (!closed_changed_.Await(&mutex_, closed, options_.flush_interval)) {
-    FlushLocked().IgnoreError();  // kept in status_
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return closed_ || (status_.ok() && buffer_.size() >= kWakeBytes);
+      };
+      due_.Await(&mutex_, due, options_.flush_interval);
+      if (closed_) return;
+    }
+    Flush().IgnoreError();  // kept in status_
   }
 }
 

@@ -1,14 +1,19 @@
 // Writes a TensorBoard event file. Each start of a process creates a new file in the run's folder.
 //
-// Thread-safe. Events are buffered; a background thread writes the buffer to the file every
-// EventWriterOptions::flush_interval, and Flush, Close and the destructor write it at once.
+// Thread-safe. Events are buffered. A background thread writes the buffer to the file every
+// EventWriterOptions::flush_interval, and earlier once it holds 256 KiB. Flush, Close and the
+// destructor write it at once.
 //
 // After a failed write the last record of the file may be incomplete. So the writer goes on in a
-// new file: it keeps the buffer and tries again at a later flush, at least retry_pause after the
-// failure. Meanwhile events beyond a buffer of 1 MiB are lost. Some events may be in both files.
+// new file: it keeps the events and tries again at a later flush, at least retry_pause after the
+// failure. Some events may be in both files.
+//
+// Events beyond 1 MiB that is not written yet are lost, with one warning until a write succeeds.
+// That happens after a failure, and while the disk does not answer.
 #ifndef PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
 #define PUSHPULL_COMMON_TRACE_EVENT_WRITER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,8 +61,7 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // Each adds one event. They block on the disk only while the buffer is being written, or to write
-  // it themselves once it has reached 1 MiB. After Close they do nothing.
+  // Each adds one event, and never waits for the disk. After Close they do nothing.
   void AddScalars(int64_t step, absl::Span<const ScalarSummary> scalars);
   // `encoded` is a PNG or JPEG file; `channels` is 1, 3 or 4.
   void AddImage(int64_t step, absl::string_view tag, int height, int width, int channels,
@@ -65,8 +69,9 @@ class EventWriter {
   // graph_def: a serialized GraphDef (protos/graph_def.proto). TensorBoard's Graphs tab shows the
   // newest one of a folder.
   void AddGraph(std::string graph_def);
-  // Both write the buffer and block on the disk. They return the error of the last write until one
-  // succeeds. Flush does not try to write during a pause after a failure, and Close does.
+  // Both write the buffer and block on the disk, also until the background thread's write ends.
+  // They return the error of the last write until one succeeds. Flush does not try to write during
+  // a pause after a failure, and Close does.
   absl::Status Flush();
   absl::Status Close();
   // Returns the newest file; empty if none could be created yet.
@@ -76,28 +81,32 @@ class EventWriter {
   EventWriter(FileSystem* files, std::string directory, EventWriterOptions options);
 
   void Add(event::Event event);
-  // Creates a new file with its first event and those of the buffer. Leaves none after an error.
-  absl::Status OpenFile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Creates a new file with its first event and `events`. Leaves none after an error.
+  absl::Status OpenFile(absl::string_view events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
   absl::Status OpenFirstFile();
-  // Writes the buffer, into a new file if none is open. Logs the first failure and the first
-  // success after it.
-  absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Does the same unless the buffer is empty or a failure is too recent.
-  absl::Status FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Writes the buffer, into a new file if none is open. Puts the events back if that fails. Logs
+  // the first failure and the first success after it.
+  absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+  // Returns whether the buffer has events and no failure is too recent.
+  bool IsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_, mutex_);
   void RunFlusher();
 
   FileSystem* const files_;
   const std::string directory_;
   const EventWriterOptions options_;
-  mutable absl::Mutex mutex_;
-  std::string path_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex file_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held during all I/O
   std::unique_ptr<WritableFile> file_
-      ABSL_GUARDED_BY(mutex_);  // null before the first and after a failure
+      ABSL_GUARDED_BY(file_mutex_);  // null before the first and after a failure
+  absl::Time failed_at_ ABSL_GUARDED_BY(file_mutex_);
+
+  mutable absl::Mutex mutex_;  // never held during I/O
+  std::string path_ ABSL_GUARDED_BY(mutex_);
   std::string buffer_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // of the last write
-  absl::Time failed_at_ ABSL_GUARDED_BY(mutex_);
+  size_t writing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // taken from the buffer by a running Write
+  bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;  // an event, since the last write
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);        // of the last write
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  MonotonicCondVar closed_changed_;  // notified when closed_ becomes true
+  MonotonicCondVar due_;  // notified when the buffer reaches kWakeBytes or closed_ becomes true
   std::thread flusher_;
 };
 

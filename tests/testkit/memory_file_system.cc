@@ -41,6 +41,7 @@ struct MemoryFileSystem::State {
   bool crashed = false;
   int64_t corruptions = 0;  // number of calls of Corrupt
   bool refuse_exchange = false;
+  std::function<void()> before_append;
   int64_t free_bytes = int64_t{1} << 40;
   int64_t generation = 0;  // number of reboots
   std::set<std::string> locks;
@@ -112,6 +113,12 @@ class MemoryWritableFile final : public WritableFile {
         generation_(state_->generation) {}
 
   absl::Status Append(absl::string_view data) override {
+    std::function<void()> action;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      action = state_->before_append;
+    }
+    if (action) action();
     absl::MutexLock lock(&state_->mutex);
     PP_RETURN_IF_ERROR(CheckPower());
     const bool half =
@@ -267,6 +274,11 @@ absl::StatusOr<int64_t> MemoryFileSystem::FreeBytes(const std::string& folder) {
   const NodePtr node = state_->Find(folder);
   if (node == nullptr) return Missing(folder);
   return state_->free_bytes;
+}
+
+void MemoryFileSystem::BeforeAppend(std::function<void()> action) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->before_append = std::move(action);
 }
 
 void MemoryFileSystem::RefuseExchange() {

@@ -8,6 +8,7 @@
 #define PUSHPULL_TESTS_TESTKIT_MEMORY_FILE_SYSTEM_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,6 +51,8 @@ class MemoryFileSystem final : public FileSystem {
   void Reboot(Survival survival, uint64_t seed);
   // Sets the result of FreeBytes, which writing does not change.
   void SetFreeBytes(int64_t bytes);
+  // Calls `action` at the beginning of each Append from now on, which goes on when it returns.
+  void BeforeAppend(std::function<void()> action);
   // Behaves like a file system without RENAME_EXCHANGE from now on.
   void RefuseExchange();
   // Overwrites a file's durable bytes without going through a WritableFile.

@@ -313,11 +313,13 @@ void Evaluator::Report(const CheckpointManifest& manifest, const EvaluationRepor
     if (!std::isnan(scalar.value)) defined.push_back(scalar);
   }
   events_->AddScalars(step, defined);
+  // The writer logs a failure, keeps the events and writes them later. All images together may be
+  // more than it keeps.
+  events_->Flush().IgnoreError();
   for (const EvaluationImage& image : report.images) {
     events_->AddImage(step, image.tag, image.height, image.width, 3, image.png);
+    events_->Flush().IgnoreError();
   }
-  // The writer logs a failure, keeps the events and writes them later.
-  events_->Flush().IgnoreError();
 }
 
 void Evaluator::SettleBest() {

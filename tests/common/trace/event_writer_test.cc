@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -12,6 +13,7 @@
 #include "common/base/record_io.h"
 #include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/test_folder.h"
+#include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
 namespace {
@@ -153,10 +155,41 @@ TEST_F(FailingEventWriterTest, AFailedAttemptLeavesNoFile) {
 TEST_F(FailingEventWriterTest, KeepsABoundedBuffer) {
   const auto writer = EventWriter::CreateAtFirstFlush(&files_, "/d", options_);
   FailCall(0);
+  writer->AddScalars(1, {{"x", 1.0}});
+  EXPECT_FALSE(writer->Flush().ok());
+  const WarningSink log;
   const std::string image(size_t{1} << 19, 'x');
-  for (int64_t step = 1; step <= 5; ++step) writer->AddImage(step, "image", 1, 1, 3, image);
+  for (int64_t step = 2; step <= 6; ++step) writer->AddImage(step, "image", 1, 1, 3, image);
+  EXPECT_EQ(log.Count("events for TensorBoard are left out"), 1);
   EXPECT_EQ(writer->Close(), absl::OkStatus());
-  EXPECT_EQ(Steps(ReadEvents(files_, writer->path())), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(Steps(ReadEvents(files_, writer->path())), (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
+// A disk that does not answer, such as a lost network file system, holds up no thread that trains.
+TEST(EventWriter, AddsEventsWhileAWriteHangs) {
+  MemoryFileSystem files;
+  EventWriterOptions options;
+  options.flush_interval = absl::InfiniteDuration();
+  auto writer = EventWriter::Create(&files, "/d", options);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  absl::Notification hangs, answers;
+  files.BeforeAppend([&] {
+    if (!hangs.HasBeenNotified()) hangs.Notify();
+    answers.WaitForNotification();
+  });
+  const std::string image(size_t{1} << 19, 'x');
+  (*writer)->AddImage(1, "image", 1, 1, 3, image);  // enough to wake the background thread
+  hangs.WaitForNotification();
+  for (int64_t step = 2; step <= 5; ++step) (*writer)->AddImage(step, "image", 1, 1, 3, image);
+  EXPECT_NE((*writer)->path(), "");
+  files.SetFault(FileFault{FileFault::Kind::kShortWrite, 0});  // then the write fails
+  answers.Notify();
+  EXPECT_EQ((*writer)->Close(), absl::OkStatus());
+  std::vector<int64_t> steps;
+  for (const event::Event& event : ReadEvents(files, (*writer)->path())) {
+    steps.push_back(event.step());
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2})) << "1 MiB is kept, in order";
 }
 
 TEST_F(FailingEventWriterTest, TheFirstFlushCreatesTheFile) {

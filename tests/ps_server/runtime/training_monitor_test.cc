@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 #include "common/base/record_io.h"
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/memory_file_system.h"
 #include "tests/testkit/warning_sink.h"
 
 namespace pushpull {
@@ -116,6 +118,32 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_FLOAT_EQ(at["global_step/sec"], 0.5);
   EXPECT_FLOAT_EQ(at["images/sec"], 31.0 / 4.0);
   EXPECT_EQ(at.size(), 8);
+}
+
+TEST_F(TrainingMonitorTest, ADiskThatDoesNotAnswerHoldsUpNothing) {
+  MemoryFileSystem files;
+  EventWriterOptions options;
+  options.flush_interval = absl::Milliseconds(1);
+  auto events = EventWriter::Create(&files, "/d", options);
+  ASSERT_TRUE(events.ok()) << events.status();
+  absl::Notification hangs, answers;
+  files.BeforeAppend([&] {
+    if (!hangs.HasBeenNotified()) hangs.Notify();
+    answers.WaitForNotification();
+  });
+  TrainingMonitor monitor(job_.get(), &clock_);
+  monitor.WriteTo(events->get());
+  coordinator_action::StepApplied step;
+  step.parts = {Part(0, 10, 1.0, 0.5)};
+  step.last_step = 2000;  // scalars are written every step
+  step.step = 1;
+  monitor.StepApplied(step);
+  hangs.WaitForNotification();
+  for (step.step = 2; step.step <= 1000; ++step.step) monitor.StepApplied(step);
+  EXPECT_EQ(monitor.Figures().step, 1000);
+  answers.Notify();
+  EXPECT_EQ((*events)->Close(), absl::OkStatus());
+  EXPECT_EQ(ReadScalars(files, (*events)->path()).size(), 1000u);
 }
 
 // A program may put the number of the step into a metric's name.
