@@ -1,7 +1,12 @@
 #include "ps_server/monitoring/counting_handler.h"
 
+#include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
+
+#include "common/model/sharding.h"
+#include "common/wire/gradient_codec.h"
 
 namespace pushpull {
 namespace {
@@ -18,6 +23,32 @@ Payload TimedPayload(Payload payload, std::shared_ptr<RequestCounters> counters,
       });
   return payload;
 }
+
+// How a pull's weights are sent, as its request says.
+struct PullEncoding {
+  explicit PullEncoding(const ps::PullRequest& request)
+      : encoding(request.encoding()),
+        float32_chunks(request.float32_chunks().begin(), request.float32_chunks().end()) {}
+
+  // Returns the size of all chunks of `snapshot` as they are sent.
+  uint64_t BytesOf(const PullSnapshot& snapshot) const {
+    const absl::StatusOr<const GradientCodec*> codec = FindWeightCodec(encoding);
+    if (!codec.ok() || (*codec)->is_float32()) return snapshot.payload.size_bytes;
+    const auto elements = static_cast<int64_t>(snapshot.payload.size_bytes / sizeof(float));
+    int64_t bytes = 0;
+    auto float32 = float32_chunks.begin();
+    for (int chunk = 0; chunk < NumChunks(elements); ++chunk) {
+      const int64_t size = ChunkRange(elements, chunk).size();
+      const bool is_float32 = float32 != float32_chunks.end() && *float32 == uint32_t(chunk);
+      if (is_float32) ++float32;
+      bytes += (is_float32 ? &Float32Codec() : *codec)->EncodedBytes(size);
+    }
+    return static_cast<uint64_t>(bytes);
+  }
+
+  ps::GradientEncoding encoding;
+  std::vector<uint32_t> float32_chunks;  // in rising order
+};
 
 }  // namespace
 
@@ -70,16 +101,17 @@ CancelFn CountingHandler::FinishPush(const ps::PushChunk& last, Done<ps::PushRep
 }
 
 CancelFn CountingHandler::Pull(const ps::PullRequest& request, Done<PullSnapshot> done) {
-  return inner_->Pull(request, [counters = counters_, start = counters_->Now(),
-                                done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
-    counters->CountCall(PsMethod::kPull, snapshot.status().code());
-    if (snapshot.ok()) {
-      counters->ObservePullWait(counters->Now() - start);
-      counters->CountPull(snapshot->version, snapshot->payload.size_bytes);
-      snapshot->payload = TimedPayload(std::move(snapshot->payload), counters, start);
-    }
-    done(std::move(snapshot));
-  });
+  return inner_->Pull(
+      request, [counters = counters_, start = counters_->Now(), encoding = PullEncoding(request),
+                done = std::move(done)](absl::StatusOr<PullSnapshot> snapshot) {
+        counters->CountCall(PsMethod::kPull, snapshot.status().code());
+        if (snapshot.ok()) {
+          counters->ObservePullWait(counters->Now() - start);
+          counters->CountPull(snapshot->version, encoding.BytesOf(*snapshot));
+          snapshot->payload = TimedPayload(std::move(snapshot->payload), counters, start);
+        }
+        done(std::move(snapshot));
+      });
 }
 
 void CountingHandler::OpenSharedMemory(const ps::OpenSharedMemoryRequest& request,

@@ -306,7 +306,7 @@ void WriteTraffic(const MonitoringSnapshot& snapshot, MetricsText* text) {
   };
   counter("ps_push_received_bytes_total", "Gradient bytes received.",
           &RequestCounters::pushed_bytes);
-  counter("ps_pull_sent_bytes_total", "Bytes of variables given to pulls.",
+  counter("ps_pull_sent_bytes_total", "Bytes of variables given to pulls, as encoded.",
           &RequestCounters::pulled_bytes);
   text->Family("ps_shard_version", MetricType::Gauge, "Version that was pulled last.");
   for (const ShardTraffic& traffic : snapshot.shards) {

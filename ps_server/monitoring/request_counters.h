@@ -35,7 +35,7 @@ class RequestCounters {
   void CountPushedBytes(uint64_t bytes) {
     pushed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
-  // A pull has been answered with `version`; bytes: of its payload.
+  // A pull has been answered with `version`; bytes: of all its chunks, encoded as it asked for.
   void CountPull(uint64_t version, uint64_t bytes);
   void ObservePush(absl::Duration answered_after) { push_seconds_.Observe(answered_after); }
   void ObservePullWait(absl::Duration wait) { pull_wait_seconds_.Observe(wait); }

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 
+#include "common/model/sharding.h"
 #include "tests/testkit/fake_clock.h"
 
 namespace pushpull {
@@ -144,6 +145,25 @@ TEST_F(CountingHandlerTest, APullEndsWhenItsBytesAreReleased) {
   EXPECT_DOUBLE_EQ(counters_->pull_seconds().sum, 0.25);
   EXPECT_EQ(counters_->pulled_bytes(), 500);
   EXPECT_EQ(counters_->pulled_version(), 42);
+}
+
+TEST_F(CountingHandlerTest, CountsBytesOfPullsAsTheyAreEncoded) {
+  const std::vector<float> weights(Sharding::kFirstChunkElements + 100);  // two chunks
+  const auto sent = [&](const ps::PullRequest& request) {
+    const uint64_t before = counters_->pulled_bytes();
+    handler_.Pull(request, [](const auto&) {});
+    PullSnapshot snapshot;
+    snapshot.payload = {nullptr, reinterpret_cast<const char*>(weights.data()),
+                        weights.size() * sizeof(float)};
+    inner_.pull(std::move(snapshot));
+    return counters_->pulled_bytes() - before;
+  };
+  ps::PullRequest request;
+  EXPECT_EQ(sent(request), weights.size() * 4);
+  request.set_encoding(ps::BFLOAT16);
+  EXPECT_EQ(sent(request), weights.size() * 2);
+  request.add_float32_chunks(1);
+  EXPECT_EQ(sent(request), Sharding::kFirstChunkElements * 2 + 100 * 4);
 }
 
 TEST_F(CountingHandlerTest, APullMayOutliveTheHandler) {
