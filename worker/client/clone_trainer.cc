@@ -101,6 +101,7 @@ absl::Span<const float> CloneTrainer::weights() const {
 
 absl::Status CloneTrainer::Run() {
   PP_RETURN_IF_ERROR(AllocateVectors());
+  source_->AwaitInputBy([this](auto load) { return AwaitInput(load); });
   PP_RETURN_IF_ERROR(Register());
   for (int i = 0; i < kClockSamples && options_.instruments.phases != nullptr; ++i)
     Beat().IgnoreError();
@@ -365,8 +366,7 @@ absl::Status CloneTrainer::Contribute(const ps::ReplicaGrant& grant, const ps::P
   phase_.Enter(Phase::kInput, subject);
   const absl::Duration start = clock_->Now();
   if (grant.samples() > 0) source_->NotePart(grant.replica(), PartOf(grant));
-  PP_RETURN_IF_ERROR(source_->LoadInput(position, grant.replica()));
-  phase_.Enter(Phase::kCompute, subject);
+  PP_RETURN_IF_ERROR(AwaitInput([&] { return source_->LoadInput(position, grant.replica()); }));
   const absl::Span<float> gradient(gradient_.get(), layout_->total_elements());
   const bool commit_with_chunks = session_->shards().size() == 1;
   pusher_->Start(key, gradient_, commit_with_chunks);

@@ -106,6 +106,8 @@ class CloneTrainer {
   // been handed to the sending thread and the server's answer is still outstanding.
   absl::Status Contribute(const ps::ReplicaGrant& grant, const ps::PushKey& key, uint64_t position,
                           absl::FunctionRef<void()> meanwhile);
+  // Calls `load`, which waits for data, in phase kInput. Enters kCompute if it returns OK.
+  absl::Status AwaitInput(absl::FunctionRef<absl::Status()> load);
   // Waits for the answer to the push, and sends the contribution again after transient errors.
   absl::StatusOr<ps::PushReply> AwaitPush(const ps::CommitInfo& info);
   // Sets commits_sent_.

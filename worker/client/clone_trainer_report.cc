@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "worker/client/clone_trainer.h"
 
 namespace pushpull {
@@ -15,6 +16,13 @@ constexpr absl::Duration kLastHeartbeatLimit = absl::Seconds(1);
 constexpr absl::Duration kLastHeartbeatPause = absl::Milliseconds(50);
 
 }  // namespace
+
+absl::Status CloneTrainer::AwaitInput(absl::FunctionRef<absl::Status()> load) {
+  phase_.EnterWithSameSubject(Phase::kInput);
+  PP_RETURN_IF_ERROR(load());
+  phase_.EnterWithSameSubject(Phase::kCompute);
+  return absl::OkStatus();
+}
 
 void CloneTrainer::NoteImages(uint64_t samples) {
   ++contributions_;

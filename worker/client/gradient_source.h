@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -75,6 +76,14 @@ class GradientSource {
   virtual absl::Status LoadInput(uint64_t /*position*/, uint32_t /*replica*/) {
     return absl::OkStatus();
   }
+
+  // Calls `load`, which waits for data, and returns its result. The time is counted as waiting for
+  // input.
+  using AwaitInputFn = std::function<absl::Status(absl::FunctionRef<absl::Status()> load)>;
+  // Gives the function by which the source is to wait for data within Compute. It belongs to the
+  // caller of Compute, and is called in that thread. The default ignores it, for sources that wait
+  // for nothing there after a LoadInput.
+  virtual void AwaitInputBy(AwaitInputFn /*await_input*/) {}
 
   // Computes the contribution of replica `replica` on the data of `position`, at `weights`. Blocks
   // until done, and calls LoadInput if the caller has not. Writes `gradient`, in the layout of

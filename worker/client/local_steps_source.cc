@@ -168,13 +168,16 @@ absl::StatusOr<GradientResult> LocalStepsSource::Compute(uint64_t position, uint
   const absl::Span<const float> local(local_.weights, weights.size());
   RoundResult round;
   for (uint32_t h = 0; h < local_steps_; ++h) {
-    if (h > 0) PP_RETURN_IF_ERROR(check_());
+    const uint64_t batch = position * local_steps_ + h;
+    if (h > 0) {
+      PP_RETURN_IF_ERROR(check_());
+      PP_RETURN_IF_ERROR(await_input_([&] { return source_->LoadInput(batch, replica); }));
+    }
     // The first mini-batch gets the pulled weights themselves, which the other source may have
     // staged while they arrived.
-    PP_ASSIGN_OR_RETURN(
-        const GradientResult result,
-        source_->Compute(position * local_steps_ + h, replica, h == 0 ? weights : local, gradient,
-                         /*advance=*/[](int64_t) {}));
+    PP_ASSIGN_OR_RETURN(const GradientResult result,
+                        source_->Compute(batch, replica, h == 0 ? weights : local, gradient,
+                                         /*advance=*/[](int64_t) {}));
     if (!std::isfinite(result.loss)) return result;
     round.Add(result);
     PP_RETURN_IF_ERROR(Update(h, result.samples, gradient));

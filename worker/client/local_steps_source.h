@@ -67,7 +67,8 @@ class LocalStepsSource final : public GradientSource {
   void StageCompute(uint64_t position, uint32_t replica, absl::Span<const float> weights) override;
   void StageWeights(absl::Span<const float> weights, int64_t first, int64_t end) override;
   void NoteWeights(uint64_t version, absl::Span<const float> weights) override;
-  absl::Status LoadInput(uint64_t position, uint32_t replica) override;
+  absl::Status LoadInput(uint64_t position, uint32_t replica) override;  // of the first mini-batch
+  void AwaitInputBy(AwaitInputFn await_input) override { await_input_ = std::move(await_input); }
 
   // `weights` are those of the last NoteWeights, which also says their version. Samples are those
   // of all mini-batches; loss and metrics are means over them. If the loss of a mini-batch is not
@@ -103,6 +104,7 @@ class LocalStepsSource final : public GradientSource {
   const Sharding sharding_;  // one shard: the clone's whole vector
   const ApplyPass pass_;
   const CheckFn check_;
+  AwaitInputFn await_input_ = [](absl::FunctionRef<absl::Status()> load) { return load(); };
 
   uint64_t version_ = 0;                         // of the pulled weights
   std::vector<std::shared_ptr<float>> vectors_;  // what local_ points to; empty before Compute

@@ -48,6 +48,15 @@ void PhaseClock::Enter(Phase phase, const PhaseSubject& subject) {
   since_ = now;
 }
 
+void PhaseClock::EnterWithSameSubject(Phase phase) {
+  PhaseSubject subject;
+  {
+    absl::MutexLock lock(&mutex_);
+    subject = subject_;
+  }
+  Enter(phase, subject);
+}
+
 Phase PhaseClock::phase() const {
   absl::MutexLock lock(&mutex_);
   return phase_;

@@ -37,8 +37,8 @@ struct PhaseSubject {
   bool operator==(const PhaseSubject&) const = default;
 };
 
-// Thread rule: Enter is called by one thread; other functions by any. Phases follow one another
-// without gaps, so their sum is the time since construction.
+// Thread rule: one thread enters phases; other functions are called by any. Phases follow one
+// another without gaps, so their sum is the time since construction.
 class PhaseClock {
  public:
   // Starts in kWait. `clock` and `row` must outlive the object. Writes no trace if `row` is null.
@@ -49,6 +49,8 @@ class PhaseClock {
 
   // Ends the current phase and begins `phase`. Has no effect if phase and subject stay the same.
   void Enter(Phase phase, const PhaseSubject& subject = {});
+  // Does the same with the subject of the current phase.
+  void EnterWithSameSubject(Phase phase);
 
   Phase phase() const;
   // The sums until now, including the current phase.

@@ -24,6 +24,9 @@ class AuditedGradientSource final : public GradientSource {
   void set_num_images(uint64_t num_images) { num_images_ = num_images; }
   uint64_t num_images() const override { return num_images_; }
   void NoteWeights(uint64_t version, absl::Span<const float> weights) override;
+  void AwaitInputBy(AwaitInputFn await_input) override {
+    source_->AwaitInputBy(std::move(await_input));
+  }
   absl::StatusOr<GradientResult> Compute(uint64_t position, uint32_t replica,
                                          absl::Span<const float> weights,
                                          absl::Span<float> gradient,

@@ -230,10 +230,10 @@ TEST_F(LocalStepsSourceTest, HandsOnHintsAndPositionsOfMiniBatches) {
   source_->NoteWeights(8, weights());
   ASSERT_TRUE(source_->LoadInput(5, 1).ok());
   ASSERT_TRUE(source_->Compute(5, 1, weights(), gradient(), [](int64_t) {}).ok());
-  EXPECT_THAT(
-      inner_.calls_,
-      ::testing::ElementsAre("stage 15 of 1", "weights 16 to 32", "version 8", "load 15 of 1",
-                             "compute 15 of 1", "compute 16 of 1", "compute 17 of 1", "version 8"));
+  EXPECT_THAT(inner_.calls_, ::testing::ElementsAre(
+                                 "stage 15 of 1", "weights 16 to 32", "version 8", "load 15 of 1",
+                                 "compute 15 of 1", "load 16 of 1", "compute 16 of 1",
+                                 "load 17 of 1", "compute 17 of 1", "version 8"));
   EXPECT_EQ(inner_.weights_[0], weights_.get()) << "these may be staged";
   EXPECT_NE(inner_.weights_[1], weights_.get());
   EXPECT_EQ(inner_.noted_, weights_.get());

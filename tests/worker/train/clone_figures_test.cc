@@ -14,6 +14,7 @@
 #include "tests/testkit/fake_clock.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
+#include "worker/client/local_steps_source.h"
 #include "worker/train/gpu_probe.h"
 
 namespace pushpull {
@@ -206,22 +207,39 @@ class SlowInput final : public GradientSource {
   InputClock* const clock_;
 };
 
-TEST(CloneFigures, WaitingForDataDoesNotCountAsComputing) {
+// Trains with rounds of so many mini-batches, for each of which the clone waits. Returns the
+// seconds of each phase.
+ps::PhaseSeconds TrainWithSlowInput(uint32_t local_steps) {
   InputClock clock;
   Job job;
-  ASSERT_EQ(job.server.Start(), absl::OkStatus());
+  EXPECT_EQ(job.server.Start(), absl::OkStatus());
   PsSession::Options options;
   PsSession session(options, job.server.factory(), &job.server.clock(), nullptr);
-  ASSERT_EQ(session.Connect({"task 0"}), absl::OkStatus());
+  EXPECT_EQ(session.Connect({"task 0"}), absl::OkStatus());
   const VariableLayout& layout = job.server.job().layout;
   ToyGradientSource toy(&layout, 1);
-  SlowInput source(&toy, &clock);
-  CloneTrainer trainer(&session, &source, &layout, &clock, [](const CloneReport&) {});
+  SlowInput slow(&toy, &clock);
+  ThreadPool pool(1);
+  const std::string config = absl::StrCat(
+      "optimizer { momentum_optimizer { learning_rate { constant_learning_rate { learning_rate: "
+      "0.1 } } } } local_steps: ",
+      local_steps);
+  LocalStepsSource rounds(&slow, &layout, MakeTinyConfig(config).train_config(), &pool,
+                          [] { return absl::OkStatus(); });
+  GradientSource* const source = local_steps > 1 ? static_cast<GradientSource*>(&rounds) : &slow;
+  CloneTrainer trainer(&session, source, &layout, &clock, [](const CloneReport&) {});
   const TrainerDeadline deadline(&trainer);
   EXPECT_EQ(trainer.Run(), absl::OkStatus());
-  const ps::PhaseSeconds seconds = job.server.core().Status().clones(0).progress().phase_seconds();
-  EXPECT_EQ(seconds.input(), absl::ToDoubleSeconds(kInput * kSteps));
-  EXPECT_EQ(Sum(seconds), seconds.input());
+  return job.server.core().Status().clones(0).progress().phase_seconds();
+}
+
+TEST(CloneFigures, WaitingForDataDoesNotCountAsComputing) {
+  for (const uint32_t local_steps : {1, 4}) {
+    const ps::PhaseSeconds seconds = TrainWithSlowInput(local_steps);
+    EXPECT_EQ(seconds.input(), absl::ToDoubleSeconds(kInput * kSteps * local_steps))
+        << local_steps << " local steps";
+    EXPECT_EQ(Sum(seconds), seconds.input());
+  }
 }
 
 }  // namespace
