@@ -12,11 +12,6 @@ namespace {
 
 constexpr char kTotalLoss[] = "Loss/total_loss";
 constexpr char kAccuracy[] = "accuracy";
-constexpr absl::Duration kRateWindow = absl::Seconds(2);
-// After this time, and after this many times the usual time of a step, no step is expected any
-// more.
-constexpr absl::Duration kSilence = absl::Seconds(10);
-constexpr int kSilentSteps = 4;
 
 }  // namespace
 
@@ -28,7 +23,9 @@ uint64_t ScalarInterval(uint64_t last_step) {
 }
 
 TrainingMonitor::TrainingMonitor(const JobSpec* job, Clock* clock)
-    : job_(job), clock_(clock), names_({kTotalLoss, kAccuracy}), window_start_(clock->Now()) {}
+    : job_(job), clock_(clock), names_({kTotalLoss, kAccuracy}) {
+  rate_.Start(clock->Now());
+}
 
 void TrainingMonitor::WriteTo(EventWriter* events) {
   absl::MutexLock lock(&mutex_);
@@ -65,7 +62,7 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
     }
   }
   if (now.count(kAccuracy) > 0) figures_.accuracy = now[kAccuracy].value();
-  UpdateRates(samples);
+  rate_.Add(clock_->Now(), samples);
   const bool is_due = step.step % ScalarInterval(step.last_step) == 0;
   if (events_ != nullptr && is_due) WriteScalars(step.step);
 }
@@ -80,20 +77,6 @@ bool TrainingMonitor::MayKeep(const std::string& name, uint32_t worker_id) {
   return false;
 }
 
-void TrainingMonitor::UpdateRates(uint64_t samples) {
-  ++window_steps_;
-  window_samples_ += samples;
-  last_step_ = clock_->Now();
-  const absl::Duration elapsed = last_step_ - window_start_;
-  if (elapsed < kRateWindow) return;
-  const double seconds = absl::ToDoubleSeconds(elapsed);
-  figures_.steps_per_second = window_steps_ / seconds;
-  figures_.images_per_second = window_samples_ / seconds;
-  window_start_ += elapsed;
-  window_steps_ = 0;
-  window_samples_ = 0;
-}
-
 void TrainingMonitor::WriteScalars(uint64_t step) {
   std::vector<ScalarSummary> scalars;
   for (const auto& [name, mean] : metrics_) scalars.push_back({name, mean.value()});
@@ -102,9 +85,10 @@ void TrainingMonitor::WriteScalars(uint64_t step) {
   }
   scalars.push_back({"learning_rate", figures_.learning_rate});
   scalars.push_back({"staleness", staleness_.value()});
-  if (figures_.steps_per_second > 0.0) {
-    scalars.push_back({"global_step/sec", figures_.steps_per_second});
-    scalars.push_back({"images/sec", figures_.images_per_second});
+  const RateMeter::Rates rates = rate_.At(clock_->Now());
+  if (rates.events_per_second > 0.0) {
+    scalars.push_back({"global_step/sec", rates.events_per_second});
+    scalars.push_back({"images/sec", rates.amount_per_second});
   }
   events_->AddScalars(static_cast<int64_t>(step), scalars);
   metrics_.clear();
@@ -115,22 +99,10 @@ void TrainingMonitor::WriteScalars(uint64_t step) {
 TrainingFigures TrainingMonitor::Figures() const {
   absl::MutexLock lock(&mutex_);
   TrainingFigures figures = figures_;
-  LowerRates(&figures);
+  const RateMeter::Rates rates = rate_.At(clock_->Now());
+  figures.steps_per_second = rates.events_per_second;
+  figures.images_per_second = rates.amount_per_second;
   return figures;
-}
-
-void TrainingMonitor::LowerRates(TrainingFigures* figures) const {
-  const double before = figures->steps_per_second;
-  const absl::Duration now = clock_->Now();
-  if (before <= 0.0 || now - window_start_ <= kRateWindow) return;
-  // The next step may be applied at once, so it counts for the window.
-  double possible =
-      static_cast<double>(window_steps_ + 1) / absl::ToDoubleSeconds(now - window_start_);
-  const absl::Duration silence = std::max(kSilence, kSilentSteps * absl::Seconds(1 / before));
-  if (now - last_step_ > silence) possible = 0.0;
-  if (possible >= before) return;
-  figures->steps_per_second = possible;
-  figures->images_per_second *= possible / before;
 }
 
 }  // namespace pushpull

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 
 #include "common/base/clock.h"
+#include "common/base/rate_meter.h"
 #include "common/trace/event_writer.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/monitoring/training_figures.h"
@@ -39,8 +40,7 @@ class TrainingMonitor {
   // Metrics whose names would be more than kMaxMetricNames are left out of the scalars. The first
   // one is logged, with the clone that sent it.
   void StepApplied(const coordinator_action::StepApplied& step);
-  // Returns the present figures. While no step is applied the rates fall. They are 0 once no step
-  // has been applied for 10 s and for the time of four steps at the rate before.
+  // Returns the present figures. While no step is applied the rates fall (RateMeter::At).
   TrainingFigures Figures() const;
 
  private:
@@ -55,9 +55,6 @@ class TrainingMonitor {
     double value() const { return weight > 0.0 ? sum / weight : 0.0; }
   };
 
-  // Lowers the rates to what is still possible in the present window.
-  void LowerRates(TrainingFigures* figures) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UpdateRates(uint64_t samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteScalars(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether the metric is one of those that are kept; a new one is until there are too
   // many.
@@ -68,17 +65,13 @@ class TrainingMonitor {
 
   mutable absl::Mutex mutex_;
   EventWriter* events_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);
+  TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);      // without the rates
   std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of all metrics that are kept
   bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write
   std::map<uint32_t, Mean> clone_loss_ ABSL_GUARDED_BY(mutex_);
   Mean staleness_ ABSL_GUARDED_BY(mutex_);
-  // The window over which steps and images per second are measured.
-  absl::Duration window_start_ ABSL_GUARDED_BY(mutex_);
-  uint64_t window_steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t window_samples_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Duration last_step_ ABSL_GUARDED_BY(mutex_);  // when a step was applied last
+  RateMeter rate_ ABSL_GUARDED_BY(mutex_) = RateMeter(absl::Seconds(2));  // of steps and images
 };
 
 // Returns the number of steps between two points that TrainingMonitor writes: last_step / 2,000

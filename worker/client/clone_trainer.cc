@@ -105,8 +105,8 @@ absl::Status CloneTrainer::Run() {
   PP_RETURN_IF_ERROR(Register());
   for (int i = 0; i < kClockSamples && options_.instruments.phases != nullptr; ++i)
     Beat().IgnoreError();
+  StartRate();
   heartbeat_ = std::thread([this] { RunHeartbeat(); });
-  rate_start_ = clock_->Now();
   const absl::Status status = Train();
   EndHeartbeats(status);
   return status;

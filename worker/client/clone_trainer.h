@@ -12,12 +12,15 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 
 #include "common/base/clock.h"
 #include "common/base/monotonic_wait.h"
+#include "common/base/rate_meter.h"
 #include "common/model/variable_layout.h"
 #include "common/trace/trace_writer.h"
 #include "common/wire/gradient_codec.h"
@@ -169,7 +172,9 @@ class CloneTrainer {
   // Makes one attempt. OK if there is nothing to say, or if the server knows it already.
   absl::Status SayThatItEnds(bool leaves);
   void RunHeartbeat();
+  void StartRate();  // begins the first window of rate_
   void NoteImages(uint64_t samples);
+  double ImagesPerSecond() const;
   void Report(const GradientResult& result, uint64_t step, uint64_t staleness);
   void ReportWaiting();
 
@@ -204,11 +209,11 @@ class CloneTrainer {
   std::atomic<bool> stop_{false};
   std::atomic<bool> wants_last_weights_;
   std::atomic<bool> has_told_end_{false};  // the server has heard that this clone knows of the end
-  std::atomic<double> images_per_second_{0.0};
   std::atomic<uint64_t> contributions_{0};
   std::atomic<uint64_t> images_{0};
-  absl::Duration rate_start_;  // of the window over which images_per_second_ is measured
-  uint64_t rate_samples_ = 0;
+  mutable absl::Mutex rate_mutex_;
+  // Measures contributions and their images.
+  RateMeter rate_ ABSL_GUARDED_BY(rate_mutex_) = RateMeter(absl::Seconds(3));
   CloneReport last_report_;
 
   StopFlag heartbeat_stop_;

@@ -10,7 +10,6 @@
 namespace pushpull {
 namespace {
 
-constexpr absl::Duration kRateWindow = absl::Seconds(3);
 // How long, and after which pauses, a clone that ends repeats a last heartbeat that may be lost.
 constexpr absl::Duration kLastHeartbeatLimit = absl::Seconds(1);
 constexpr absl::Duration kLastHeartbeatPause = absl::Milliseconds(50);
@@ -24,15 +23,21 @@ absl::Status CloneTrainer::AwaitInput(absl::FunctionRef<absl::Status()> load) {
   return absl::OkStatus();
 }
 
+void CloneTrainer::StartRate() {
+  absl::MutexLock lock(&rate_mutex_);
+  rate_.Start(clock_->Now());
+}
+
 void CloneTrainer::NoteImages(uint64_t samples) {
   ++contributions_;
   images_ += samples;
-  rate_samples_ += samples;
-  const absl::Duration elapsed = clock_->Now() - rate_start_;
-  if (elapsed < kRateWindow) return;
-  images_per_second_.store(rate_samples_ / absl::ToDoubleSeconds(elapsed));
-  rate_samples_ = 0;
-  rate_start_ = clock_->Now();
+  absl::MutexLock lock(&rate_mutex_);
+  rate_.Add(clock_->Now(), samples);
+}
+
+double CloneTrainer::ImagesPerSecond() const {
+  absl::MutexLock lock(&rate_mutex_);
+  return rate_.At(clock_->Now()).amount_per_second;
 }
 
 void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t staleness) {
@@ -43,7 +48,7 @@ void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t 
     if (metric.name() == "accuracy") last_report_.accuracy = metric.value();
   }
   last_report_.learning_rate = session_->learning_rate();
-  last_report_.images_per_second = images_per_second_.load();
+  last_report_.images_per_second = ImagesPerSecond();
   last_report_.images = images_.load();
   last_report_.staleness = staleness;
   last_report_.waiting_for.clear();
@@ -51,6 +56,7 @@ void CloneTrainer::Report(const GradientResult& result, uint64_t step, uint64_t 
 }
 
 void CloneTrainer::ReportWaiting() {
+  last_report_.images_per_second = ImagesPerSecond();
   // What the step waits for is reported by the clones that have replicas.
   const bool has_no_replica =
       sync_ && session_->grants().empty() && (!AllApplied() || session_->is_spare());
@@ -67,7 +73,7 @@ void CloneTrainer::ReportWaiting() {
 
 absl::Status CloneTrainer::Beat() {
   ps::CloneProgress progress;
-  progress.set_images_per_second(images_per_second_.load());
+  progress.set_images_per_second(ImagesPerSecond());
   progress.set_phase(std::string(PhaseName(phase_.phase())));
   *progress.mutable_phase_seconds() = phase_.Seconds();
   progress.set_contributions(contributions_.load());

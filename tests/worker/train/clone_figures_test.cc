@@ -1,5 +1,6 @@
 // What clones report about themselves in heartbeats, and what their traces contain.
 #include <atomic>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -191,7 +192,10 @@ class SlowInput final : public GradientSource {
  public:
   SlowInput(GradientSource* source, InputClock* clock) : source_(source), clock_(clock) {}
   uint64_t num_images() const override { return source_->num_images(); }
-  absl::Status LoadInput(uint64_t, uint32_t) override {
+  // Sets what happens in each LoadInput.
+  void AtLoad(std::function<void(uint64_t position)> action) { at_load_ = std::move(action); }
+  absl::Status LoadInput(uint64_t position, uint32_t) override {
+    if (at_load_) at_load_(position);
     ++clock_->loads;
     return absl::OkStatus();
   }
@@ -205,6 +209,7 @@ class SlowInput final : public GradientSource {
  private:
   GradientSource* const source_;
   InputClock* const clock_;
+  std::function<void(uint64_t)> at_load_;
 };
 
 // Trains with rounds of so many mini-batches, for each of which the clone waits. Returns the
@@ -240,6 +245,36 @@ TEST(CloneFigures, WaitingForDataDoesNotCountAsComputing) {
         << local_steps << " local steps";
     EXPECT_EQ(Sum(seconds), seconds.input());
   }
+}
+
+// Such as a spare after `psctl scale`.
+TEST(CloneFigures, ACloneThatComputesNothingHasNoRate) {
+  InputClock clock;
+  Job job;
+  ASSERT_EQ(job.server.Start(), absl::OkStatus());
+  PsSession::Options options;
+  PsSession session(options, job.server.factory(), &job.server.clock(), nullptr);
+  ASSERT_EQ(session.Connect({"task 0"}), absl::OkStatus());
+  const VariableLayout& layout = job.server.job().layout;
+  ToyGradientSource toy(&layout, 1);
+  SlowInput source(&toy, &clock);
+  // Blocks until a heartbeat has told this, for half a minute at most.
+  const auto expect_rate = [&](bool positive) {
+    const auto told = [&] {
+      return job.server.core().Status().clones(0).progress().images_per_second() > 0.0;
+    };
+    for (int i = 0; i < 3000 && told() != positive; ++i) absl::SleepFor(absl::Milliseconds(10));
+    EXPECT_EQ(told(), positive);
+  };
+  source.AtLoad([&](uint64_t position) {
+    if (position != 10) return;
+    expect_rate(true);
+    clock.loads += 10;
+    expect_rate(false);
+  });
+  CloneTrainer trainer(&session, &source, &layout, &clock, [](const CloneReport&) {});
+  const TrainerDeadline deadline(&trainer);
+  EXPECT_EQ(trainer.Run(), absl::OkStatus());
 }
 
 }  // namespace
