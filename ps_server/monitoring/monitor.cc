@@ -6,28 +6,29 @@
 namespace pushpull {
 
 Monitor::Monitor(MonitoringIdentity identity, MonitoringSources sources)
-    : identity_(std::move(identity)), sources_(std::move(sources)), history_(kHistoryPoints) {
-  last_unix_seconds_ = sources_.unix_seconds();
-}
+    : identity_(std::move(identity)), sources_(std::move(sources)), history_(kHistoryPoints) {}
 
 void Monitor::Look() {
   if (!is_coordinator()) return;
-  TrainingFigures now = sources_.figures();
+  const LossSum losses = sources_.take_losses();
   // Without a loss there is nothing to draw. The next sample covers this time too.
-  if (now.losses == last_.losses) return;
-  const double unix_seconds = sources_.unix_seconds();
-  const double elapsed = unix_seconds - last_unix_seconds_;
+  if (losses.steps == 0) return;
+  losses_.Add(losses);
+  const TrainingFigures now = sources_.figures();
+  const SampleStart end = {now.images, sources_.now()};
+  const std::optional<SampleStart> start = std::exchange(start_, end);
+  if (!start.has_value()) return;
   HistoryPoint point;
   point.step = now.step;
-  point.unix_seconds = unix_seconds;
-  point.loss = (now.loss_sum - last_.loss_sum) / static_cast<double>(now.losses - last_.losses);
+  point.unix_seconds = sources_.unix_seconds();
+  point.loss = losses_.sum / static_cast<double>(losses_.steps);
   point.learning_rate = now.learning_rate;
-  if (elapsed > 0.0) {
-    point.images_per_second = static_cast<double>(now.images - last_.images) / elapsed;
+  if (end.at > start->at) {
+    point.images_per_second =
+        static_cast<double>(end.images - start->images) / absl::ToDoubleSeconds(end.at - start->at);
   }
   history_.Add(point);
-  last_ = std::move(now);
-  last_unix_seconds_ = unix_seconds;
+  losses_ = {};
 }
 
 MonitoringSnapshot Monitor::Snapshot() const {

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/time/time.h"
 
 #include "protos/parameter_server.pb.h"
 #include "ps_server/monitoring/history.h"
@@ -27,11 +30,14 @@ struct MonitoringIdentity {
 
 // Functions that return the current state. They are thread-safe and do not block.
 struct MonitoringSources {
-  // These two are only called in the process of task 0.
+  // These three are only called in the process of task 0.
   std::function<ps::StatusReply()> status;
   std::function<TrainingFigures()> figures;
+  // Returns the losses since the last call.
+  std::function<LossSum()> take_losses;
   std::vector<std::shared_ptr<const RequestCounters>> counters;  // one per task of this process
-  std::function<double()> unix_seconds;
+  std::function<double()> unix_seconds;                          // for dates; may be set back
+  std::function<absl::Duration()> now;                           // steady time, for rates
 };
 
 struct ShardTraffic {
@@ -59,8 +65,9 @@ class Monitor {
 
   Monitor(MonitoringIdentity identity, MonitoringSources sources);
 
-  // Adds a sample to the history if there was a step with a finite loss since the last sample.
-  // To be called about once a second.
+  // Adds a sample to the history if there was a step with a finite loss since the last sample. The
+  // first such step only begins the first sample, because nobody knows how long it took. To be
+  // called about once a second.
   void Look();
   MonitoringSnapshot Snapshot() const;
 
@@ -70,8 +77,13 @@ class Monitor {
   const MonitoringIdentity identity_;
   const MonitoringSources sources_;
   History history_;
-  TrainingFigures last_;  // as of the last sample
-  double last_unix_seconds_ = 0.0;
+  LossSum losses_;  // since the last sample
+  // What the present sample is measured from.
+  struct SampleStart {
+    uint64_t images = 0;
+    absl::Duration at;
+  };
+  std::optional<SampleStart> start_;  // null before the first step
 };
 
 }  // namespace pushpull

@@ -380,8 +380,10 @@ MonitoringSources Server::MakeMonitoringSources() const {
   MonitoringSources sources;
   sources.status = [this] { return Status(); };
   sources.figures = [this] { return Figures(); };
+  sources.take_losses = [this] { return core_->TakeLosses(); };
   sources.counters.assign(counters_.begin(), counters_.end());
   sources.unix_seconds = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); };
+  sources.now = [clock = clock_] { return clock->Now(); };
   return sources;
 }
 

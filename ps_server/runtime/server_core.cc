@@ -442,4 +442,8 @@ TrainingFigures ServerCore::Figures() const {
   return monitor_ != nullptr ? monitor_->Figures() : TrainingFigures();
 }
 
+LossSum ServerCore::TakeLosses() const {
+  return monitor_ != nullptr ? monitor_->TakeLosses() : LossSum();
+}
+
 }  // namespace pushpull

@@ -142,6 +142,8 @@ class ServerCore {
   // Empty in processes without task 0. Thread-safe.
   ps::StatusReply Status() const;
   TrainingFigures Figures() const;
+  // As TrainingMonitor::TakeLosses.
+  LossSum TakeLosses() const;
   const JobSpec& job() const { return job_; }
 
  private:

@@ -23,9 +23,7 @@ uint64_t ScalarInterval(uint64_t last_step) {
 }
 
 TrainingMonitor::TrainingMonitor(const JobSpec* job, Clock* clock)
-    : job_(job), clock_(clock), names_({kTotalLoss, kAccuracy}) {
-  rate_.Start(clock->Now());
-}
+    : job_(job), clock_(clock), names_({kTotalLoss, kAccuracy}) {}
 
 void TrainingMonitor::WriteTo(EventWriter* events) {
   absl::MutexLock lock(&mutex_);
@@ -58,7 +56,7 @@ void TrainingMonitor::StepApplied(const coordinator_action::StepApplied& step) {
     figures_.loss = now[kTotalLoss].value();
     if (samples > 0 && std::isfinite(figures_.loss)) {
       ++figures_.losses;
-      figures_.loss_sum += figures_.loss;
+      losses_.Add({1, figures_.loss});
     }
   }
   if (now.count(kAccuracy) > 0) figures_.accuracy = now[kAccuracy].value();
@@ -103,6 +101,11 @@ TrainingFigures TrainingMonitor::Figures() const {
   figures.steps_per_second = rates.events_per_second;
   figures.images_per_second = rates.amount_per_second;
   return figures;
+}
+
+LossSum TrainingMonitor::TakeLosses() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(losses_, {});
 }
 
 }  // namespace pushpull

@@ -40,8 +40,12 @@ class TrainingMonitor {
   // Metrics whose names would be more than kMaxMetricNames are left out of the scalars. The first
   // one is logged, with the clone that sent it.
   void StepApplied(const coordinator_action::StepApplied& step);
-  // Returns the present figures. While no step is applied the rates fall (RateMeter::At).
+  // Returns the present figures. The rates are measured from the first step since the start: the
+  // time before it includes the wait for clones. While no step is applied the rates fall
+  // (RateMeter::At).
   TrainingFigures Figures() const;
+  // Returns the losses of the steps that were applied since the last call.
+  LossSum TakeLosses();
 
  private:
   // A mean weighted by samples.
@@ -66,6 +70,7 @@ class TrainingMonitor {
   mutable absl::Mutex mutex_;
   EventWriter* events_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TrainingFigures figures_ ABSL_GUARDED_BY(mutex_);      // without the rates
+  LossSum losses_ ABSL_GUARDED_BY(mutex_);               // since the last TakeLosses
   std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of all metrics that are kept
   bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Mean> metrics_ ABSL_GUARDED_BY(mutex_);  // since the last write

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -72,7 +73,6 @@ TrainingFigures MakeFigures() {
   figures.steps_per_second = 2;
   figures.images = 3840;
   figures.losses = 120;
-  figures.loss_sum = 240;
   figures.clone_loss[0] = std::nan("");
   return figures;
 }
@@ -86,8 +86,10 @@ class MonitoringServerTest : public ::testing::Test {
       return MakeStatus();
     };
     sources.figures = [] { return MakeFigures(); };
+    sources.take_losses = [this] { return std::exchange(losses_, {}); };
     sources.counters = {counters_};
-    sources.unix_seconds = [this] { return now_; };
+    sources.unix_seconds = [this] { return unix_seconds_; };
+    sources.now = [this] { return now_; };
     return sources;
   }
   void Listen(const std::string& host = "127.0.0.1") {
@@ -112,7 +114,9 @@ class MonitoringServerTest : public ::testing::Test {
   }
 
   std::atomic<int> looks_{0};
-  double now_ = 1000.0;
+  double unix_seconds_ = 1000.0;
+  absl::Duration now_ = absl::Seconds(70);
+  LossSum losses_ = {120, 240.0};
   std::shared_ptr<RequestCounters> counters_ =
       std::make_shared<RequestCounters>([] { return absl::ZeroDuration(); });
   std::unique_ptr<MonitoringServer> server_;
@@ -314,25 +318,33 @@ TEST_F(MonitoringServerTest, TheHistoryHasMeansBetweenSamples) {
   TrainingFigures figures;
   sources.figures = [&figures] { return figures; };
   Monitor monitor({}, sources);
+  losses_ = {};
   monitor.Look();
   EXPECT_TRUE(monitor.Snapshot().history.empty()) << "there are no steps yet";
-  figures = MakeFigures();
-  now_ += 2.0;
-  monitor.Look();
-  figures.step = 130;
-  figures.losses += 10;
-  figures.loss_sum += 5;
-  figures.images += 640;
-  now_ += 4.0;
-  monitor.Look();
+  const auto look_after = [&](absl::Duration time, uint64_t images, const LossSum& losses) {
+    now_ += time;
+    unix_seconds_ -= 100.0;  // somebody sets the date back
+    ++figures.step;
+    figures.images += images;
+    losses_ = losses;
+    monitor.Look();
+  };
+  look_after(absl::Seconds(300), 5000, {2, 5.0});
+  EXPECT_TRUE(monitor.Snapshot().history.empty()) << "nobody knows how long the first steps took";
+  look_after(absl::Seconds(2), 640, {2, 1.0});
+  look_after(absl::Seconds(4), 640, {1, 1e20});
+  look_after(absl::Seconds(1), 100, {1, 0.25});
   monitor.Look();
   const auto history = monitor.Snapshot().history;
-  ASSERT_EQ(history.size(), 2);
-  EXPECT_EQ(history[0].loss, 2.0);
-  EXPECT_EQ(history[1].step, 130);
-  EXPECT_EQ(history[1].loss, 0.5);
+  ASSERT_EQ(history.size(), 3);
+  EXPECT_EQ(history[0].loss, 6.0 / 4);
+  EXPECT_EQ(history[0].images_per_second, 320.0);
+  EXPECT_EQ(history[1].loss, 1e20);
   EXPECT_EQ(history[1].images_per_second, 160.0);
-  EXPECT_EQ(history[1].unix_seconds, 1006.0);
+  EXPECT_EQ(history[2].step, 4);
+  EXPECT_EQ(history[2].loss, 0.25);
+  EXPECT_EQ(history[2].images_per_second, 100.0);
+  EXPECT_EQ(history[2].unix_seconds, 600.0);
 }
 
 TEST(ProcessStatsTest, ReadsTheStatsOfThisProcess) {

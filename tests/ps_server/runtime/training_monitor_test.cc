@@ -1,5 +1,6 @@
 #include "ps_server/runtime/training_monitor.h"
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -77,6 +78,7 @@ class TrainingMonitorTest : public ::testing::Test {
 TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval) {
   TrainingMonitor monitor(job_.get(), &clock_);
   monitor.WriteTo(events_.get());
+  clock_.Advance(absl::Seconds(100));  // no clone is there yet
   coordinator_action::StepApplied step;
   step.step = 1;
   step.last_step = 4000;  // so scalars are written every other step
@@ -84,6 +86,7 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   monitor.StepApplied(step);
   EXPECT_DOUBLE_EQ(monitor.Figures().loss, (10.0 + 22.0) / 21.0);
   EXPECT_DOUBLE_EQ(monitor.Figures().accuracy, (5.0 + 11.0) / 21.0);
+  EXPECT_EQ(monitor.Figures().steps_per_second, 0.0) << "it is not known how long it took";
   clock_.Advance(absl::Seconds(4));
   step.step = 2;
   step.staleness = 3;
@@ -93,11 +96,10 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_DOUBLE_EQ(monitor.Figures().loss, 3.0);
   EXPECT_EQ(monitor.Figures().step, 2);
   EXPECT_EQ(monitor.Figures().staleness, 3);
-  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 0.5);
-  EXPECT_DOUBLE_EQ(monitor.Figures().images_per_second, 31.0 / 4.0);
+  EXPECT_DOUBLE_EQ(monitor.Figures().steps_per_second, 0.25);
+  EXPECT_DOUBLE_EQ(monitor.Figures().images_per_second, 10.0 / 4.0);
   EXPECT_EQ(monitor.Figures().images, 31);
   EXPECT_EQ(monitor.Figures().losses, 2);
-  EXPECT_DOUBLE_EQ(monitor.Figures().loss_sum, 32.0 / 21.0 + 3.0);
   EXPECT_EQ(monitor.Figures().clone_loss, (std::map<uint32_t, double>{{0, 3.0}, {1, 2.0}}));
   step.step = 3;
   step.staleness = 0;
@@ -115,9 +117,24 @@ TEST_F(TrainingMonitorTest, WritesMeansWeightedBySamplesAtMultiplesOfTheInterval
   EXPECT_FLOAT_EQ(at["accuracy"], (5.0 + 11.0 + 5.0) / 31.0);
   EXPECT_FLOAT_EQ(at["learning_rate"], 0.5);
   EXPECT_FLOAT_EQ(at["staleness"], 1.5);
-  EXPECT_FLOAT_EQ(at["global_step/sec"], 0.5);
-  EXPECT_FLOAT_EQ(at["images/sec"], 31.0 / 4.0);
+  EXPECT_FLOAT_EQ(at["global_step/sec"], 0.25);
+  EXPECT_FLOAT_EQ(at["images/sec"], 10.0 / 4.0);
   EXPECT_EQ(at.size(), 8);
+}
+
+TEST_F(TrainingMonitorTest, AVeryLargeLossIsForgottenOnceItIsTaken) {
+  TrainingMonitor monitor(job_.get(), &clock_);
+  coordinator_action::StepApplied step;
+  for (const double loss : {1e20, 2.0, 4.0, std::nan("")}) {
+    ++step.step;
+    step.parts = {Part(0, 10, loss, 0.5)};
+    monitor.StepApplied(step);
+    if (step.step == 1) EXPECT_EQ(monitor.TakeLosses().sum, 1e20);
+  }
+  const LossSum losses = monitor.TakeLosses();
+  EXPECT_EQ(losses.steps, 2);
+  EXPECT_EQ(losses.sum, 6.0);
+  EXPECT_EQ(monitor.TakeLosses().steps, 0);
 }
 
 TEST_F(TrainingMonitorTest, ADiskThatDoesNotAnswerHoldsUpNothing) {
@@ -177,7 +194,7 @@ TEST_F(TrainingMonitorTest, RatesFallWhenNoStepComes) {
     ++step.step;
     monitor.StepApplied(step);
   };
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 31; ++i) {
     clock_.Advance(absl::Milliseconds(250));
     apply();
   }
