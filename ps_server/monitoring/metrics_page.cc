@@ -185,6 +185,8 @@ void WriteClones(const MonitoringSnapshot& snapshot, MetricsText* text) {
         [](Clone c) -> Known { return c.alive() ? 1 : 0; });
   write("ps_clone_evicted", MetricType::Gauge, "1: an administrator has taken the clone out.",
         [](Clone c) -> Known { return c.evicted() ? 1 : 0; });
+  write("ps_clone_left", MetricType::Gauge, "1: the clone has said that it ends.",
+        [](Clone c) -> Known { return c.left() ? 1 : 0; });
   write(
       "ps_clone_late", MetricType::Gauge,
       "1: the step has waited for this clone for 2 s or more: it is lost, others have contributed, "

@@ -229,6 +229,23 @@ class Alerts(unittest.TestCase):
         self.assertEqual(scraped_before, f"ps_global_step offset {window} >= 0")
         self.assertEqual(not_done, "ps_training_done == 0")
 
+    def test_a_clone_that_was_taken_out_or_has_left_is_not_lost(self):
+        text = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+        expression = re.search(r"- alert: PushpullCloneLost\n +expr: >-\n((?: {10}.+\n)+)", text)[1]
+        self.assertLessEqual({"ps_clone_up", "ps_clone_evicted", "ps_clone_left", "ps_training_done"},
+                             promql.metrics_of(expression))
+        self.assertIn("unless ps_clone_left == 1", expression)
+
+    def test_the_dashboard_computes_with_a_last_step_only_if_there_is_one(self):
+        """ps_num_steps is 0 for a run without end, whose time left would be negative."""
+        dashboard = json.loads((ROOT / "deploy" / "grafana" / "pushpull.json").read_text())
+        expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+        uses = [expression for expression in expressions if "ps_num_steps" in expression]
+        self.assertGreaterEqual(len(uses), 2)
+        for expression in uses:
+            self.assertEqual(expression.count("ps_num_steps"),
+                             len(re.findall(r"\(ps_num_steps\{[^}]*\} > 0\)", expression)), expression)
+
 
 class Parser(unittest.TestCase):
     """Tests of the strict reader of PromQL."""

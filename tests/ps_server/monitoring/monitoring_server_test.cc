@@ -244,6 +244,8 @@ TEST_F(MonitoringServerTest, ACloneThatIsNotAliveHasNoRateAndNoPhase) {
   for (const char* name : {"ps_clone_images_per_second{", "ps_clone_gpu_utilization_ratio{"}) {
     EXPECT_FALSE(absl::StrContains(MetricsPage(snapshot), name)) << name;
   }
+  clone.set_left(true);
+  EXPECT_TRUE(absl::StrContains(MetricsPage(snapshot), "\nps_clone_left{clone=\"0\"} 1\n"));
 }
 
 TEST_F(MonitoringServerTest, OtherTasksReportOnlyTheirShard) {
@@ -284,6 +286,7 @@ TEST_F(MonitoringServerTest, WritesTheMetricsOfASnapshot) {
         "ps_checkpoint_last_success_timestamp_seconds 970",
         "ps_clone_up{clone=\"0\"} 1",
         "ps_clone_up{clone=\"1\"} 0",
+        "ps_clone_left{clone=\"0\"} 0",
         "ps_clone_late{clone=\"1\"} 1",
         "ps_clone_last_seen_timestamp_seconds{clone=\"0\"} 999.5",
         "ps_clone_phase_seconds_total{clone=\"0\",phase=\"compute\"} 100",
