@@ -105,9 +105,9 @@ ABSL_FLAG(
     "Port of an HTTP server with a status page at / and Prometheus metrics at /metrics; 0: off");
 ABSL_FLAG(
     std::string, metrics_host, "",
-    "Address at which --metrics_port listens; default: 127.0.0.1; 0.0.0.0 for scrapers on other "
-    "machines. Anybody who can connect can read loss, speed and host names of clones, without TLS "
-    "or a password, but cannot change anything");
+    "Address at which --metrics_port listens; default: 127.0.0.1; 0.0.0.0, all addresses of IPv4 "
+    "and IPv6, for scrapers on other machines. Anybody who can connect can read loss, speed and "
+    "host names of clones, without TLS or a password, but cannot change anything");
 ABSL_FLAG(int, apply_threads, 0, "Threads that apply the optimizer; 0: one per core");
 ABSL_FLAG(absl::Duration, lease, pushpull::kDefaultLease,
           "Synchronous mode: a clone that is silent for this long loses its replica to another "

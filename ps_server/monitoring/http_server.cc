@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,39 +39,54 @@ absl::string_view WithoutBrackets(absl::string_view host) {
   return host.substr(1, host.size() - 2);
 }
 
+// Returns a listening socket, or -1 with errno set.
+int Listen(const addrinfo& item) {
+  const int fd =
+      socket(item.ai_family, item.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, item.ai_protocol);
+  if (fd < 0) return -1;
+  const int yes = 1;
+  const int no = 0;
+  if (item.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+      bind(fd, item.ai_addr, item.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) {
+    return fd;
+  }
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
 // Returns a listening socket. Has the errors of StartHttpServer.
 absl::StatusOr<int> Bind(const HttpServerOptions& options) {
   const std::string where = HttpAuthority(options.host, options.port);
   const std::string host(WithoutBrackets(options.host));
+  // A socket on "::" serves both families. A machine may have no IPv6.
+  std::vector<std::string> hosts = {host};
+  if (host == "0.0.0.0") hosts = {"::", host};
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int code = getaddrinfo(host.c_str(), absl::StrCat(options.port).c_str(), &hints, &list);
-  if (code != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot serve HTTP on ", where, ": ", gai_strerror(code)));
-  }
   int error = 0;
-  int result = -1;
-  for (const addrinfo* item = list; item != nullptr && result < 0; item = item->ai_next) {
-    const int fd = socket(item->ai_family, item->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                          item->ai_protocol);
-    const int yes = 1;
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
-        bind(fd, item->ai_addr, item->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) {
-      result = fd;
-    } else {
-      error = errno;
-      if (fd >= 0) close(fd);
+  for (const std::string& each : hosts) {
+    addrinfo* list = nullptr;
+    const int code = getaddrinfo(each.c_str(), absl::StrCat(options.port).c_str(), &hints, &list);
+    if (code != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot serve HTTP on ", where, ": ", gai_strerror(code)));
     }
-  }
-  freeaddrinfo(list);
-  if (result >= 0) return result;
-  if (error == EADDRINUSE) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot serve HTTP on ", where,
-                     ": another process listens there; stop it or choose another port"));
+    int result = -1;
+    for (const addrinfo* item = list; item != nullptr && result < 0; item = item->ai_next) {
+      result = Listen(*item);
+      if (result < 0) error = errno;
+    }
+    freeaddrinfo(list);
+    if (result >= 0) return result;
+    if (error == EADDRINUSE) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("cannot serve HTTP on ", where,
+                       ": another process listens there; stop it or choose another port"));
+    }
   }
   return absl::UnavailableError(
       absl::StrCat("cannot serve HTTP on ", where, ": ", strerror(error)));

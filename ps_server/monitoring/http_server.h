@@ -35,8 +35,10 @@ struct HttpResponse {
 };
 
 struct HttpServerOptions {
-  std::string host = "127.0.0.1";  // a name or an address; an IPv6 address may be in brackets
-  int port = 0;                    // 0: any free port
+  // A name or an address; an IPv6 address may be in brackets. "0.0.0.0" and "::" both mean all
+  // addresses of both families.
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: any free port
   int max_connections = 64;
   size_t connection_memory_bytes = 16 << 10;
   absl::Duration connection_deadline = absl::Seconds(10);

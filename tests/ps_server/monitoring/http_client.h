@@ -16,15 +16,23 @@
 
 namespace pushpull {
 
-// A TCP connection to 127.0.0.1.
+// A TCP connection to 127.0.0.1, or to ::1 with the family AF_INET6.
 class RawConnection {
  public:
-  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  explicit RawConnection(int port, int family = AF_INET)
+      : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    v4.sin_port = htons(static_cast<uint16_t>(port));
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_addr = in6addr_loopback;
+    v6.sin6_port = v4.sin_port;
+    const int result = family == AF_INET6
+                           ? connect(fd_, reinterpret_cast<sockaddr*>(&v6), sizeof(v6))
+                           : connect(fd_, reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+    connected_ = result == 0;
   }
   ~RawConnection() { close(fd_); }
   RawConnection(const RawConnection&) = delete;

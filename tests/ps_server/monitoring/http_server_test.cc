@@ -194,6 +194,26 @@ TEST_F(HttpServerTest, AnIpv6AddressMayBeInBrackets) {
   }
 }
 
+TEST_F(HttpServerTest, AllAddressesAreThoseOfBothFamilies) {
+  HttpServerOptions options;
+  options.host = "0.0.0.0";
+  Start(options);
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
+  const int any_port = port();
+  HttpServerOptions ipv6;
+  ipv6.host = "::1";
+  const auto has_ipv6 =
+      StartHttpServer(ipv6, {[](const HttpRequest&) { return HttpResponse(); }, [] {}});
+  if (!has_ipv6.ok()) GTEST_SKIP() << "this machine has no IPv6: " << has_ipv6.status();
+  RawConnection connection(any_port, AF_INET6);
+  EXPECT_TRUE(connection.connected());
+  connection.Send("GET / HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(CodeOf(connection.ReadAll()), 200);
+  options.host = "::";
+  Start(options);
+  EXPECT_EQ(CodeOf(Get(port(), "/")), 200);
+}
+
 TEST_F(HttpServerTest, ErrorsTellTheUserWhatToDo) {
   Start();
   HttpServerOptions options;

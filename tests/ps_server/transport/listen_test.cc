@@ -68,6 +68,17 @@ TEST(ListenTest, TheHealthServerServesNothingElse) {
   }
 }
 
+TEST(ListenTest, AllAddressesAreThoseOfBothFamilies) {
+  auto server = StartHealthServer("0.0.0.0:0");  // as --health_port does
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string port = (*server)->address().substr(std::string("0.0.0.0:").size());
+  EXPECT_EQ(Health("127.0.0.1:" + port, ""), 1);
+  if (const auto ipv6 = ListeningSockets::Bind("[::1]:0"); !ipv6.ok()) {
+    GTEST_SKIP() << "this machine has no IPv6: " << ipv6.status();
+  }
+  EXPECT_EQ(Health("[::1]:" + port, ""), 1);
+}
+
 TEST(ListenTest, OffersNoServicesOfGrpcBesideHealth) {
   FakePsHandler handler;
   auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
