@@ -48,7 +48,8 @@ ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
 ABSL_FLAG(std::string, output_dir, "",
           "detectors: folder for the drawings; created if it does not exist");
-ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
+ABSL_FLAG(int64_t, step, -1,
+          "the checkpoint to use; -1: the newest one of the run in checkpoint_dir");
 ABSL_FLAG(double, min_score, 0.5,
           "detectors: detections with a lower score are neither drawn nor printed; 0 to 1, or any "
           "number if the config has no score_converter");

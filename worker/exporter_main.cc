@@ -28,7 +28,8 @@
 
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "the folder with the ckpt-* folders: --train_dir of ps_server (required)");
-ABSL_FLAG(int64_t, step, -1, "the checkpoint to use; -1: the newest one");
+ABSL_FLAG(int64_t, step, -1,
+          "the checkpoint to use; -1: the newest one of the run in checkpoint_dir");
 ABSL_FLAG(
     std::string, output, "",
     "the file to write, atomically: model.onnx (opset 13) or model.safetensors; its folder is "

@@ -10,12 +10,13 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/train_dir.h"
 
 namespace pushpull {
 namespace {
 
-// Says why the checkpoint that was measured is not there any more; an empty text: it is. Returns an
-// error if that is not known now.
+// Says why the checkpoint that was measured does not count, because it is not there any more or not
+// of the directory's run; an empty text: it counts. Returns an error if that is not known now.
 absl::StatusOr<std::string> WhyGone(FileSystem& files, const std::string& directory,
                                     const BestCheckpoint& measured) {
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(files, directory, measured.step);
@@ -27,6 +28,10 @@ absl::StatusOr<std::string> WhyGone(FileSystem& files, const std::string& direct
   }
   if (measured.epoch.has_value() && *measured.epoch != manifest->epoch) {
     return "that step was published again later";
+  }
+  PP_ASSIGN_OR_RETURN(const std::optional<std::string> run_id, ReadRunId(files, directory));
+  if (run_id.has_value() && manifest->run_id != *run_id) {
+    return absl::StrCat("it is of another run than ", directory);
   }
   return "";
 }

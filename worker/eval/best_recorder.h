@@ -30,8 +30,9 @@ class BestRecorder {
   // Compares each measurement that is not settled yet with the recorded best, and records it if it
   // is better, of another metric, or a new measurement of the recorded checkpoint. The file is read
   // before each comparison, because another evaluator may have written it. A recorded checkpoint
-  // does not count if it is gone or damaged or if its step is now that of another run or epoch, and
-  // neither does a file that is malformed.
+  // does not count if it is gone or damaged, if its step is now that of another run or epoch, or if
+  // it is of another run than the run_id file of checkpoint_dir names, and neither does a file that
+  // is malformed.
   // An error: a file cannot be read or written now. The measurement stays unsettled; call again.
   absl::Status Settle();
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/train_dir.h"
 #include "common/config/pipeline_config.h"
 
 namespace pushpull {
@@ -25,6 +27,7 @@ CheckpointWatcher::CheckpointWatcher(FileSystem* files, std::string directory)
 
 absl::Status CheckpointWatcher::Poll() {
   PP_ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, ListCheckpoints(*files_, directory_));
+  PP_ASSIGN_OR_RETURN(run_id_, ReadRunId(*files_, directory_));
   unreadable_.clear();
   const Entry* newest = Newest();
   std::map<uint64_t, Entry> entries;
@@ -62,6 +65,7 @@ absl::Status CheckpointWatcher::Poll() {
     }
   }
   entries_ = std::move(entries);
+  ReportOtherRuns();
   newest = Newest();
   if (newest != nullptr && newest->training_done) ReadLimits();
   return absl::OkStatus();
@@ -78,6 +82,27 @@ bool CheckpointWatcher::IsTaken(const Entry& entry) const {
   return taken_.count({entry.run_id, *entry.version}) > 0;
 }
 
+bool CheckpointWatcher::IsOfOtherRun(const Entry& entry) const {
+  return run_id_.has_value() && entry.version.has_value() && entry.run_id != *run_id_;
+}
+
+bool CheckpointWatcher::IsUsable(const Entry& entry) const {
+  return entry.version.has_value() && entry.refusal.empty() && !IsOfOtherRun(entry);
+}
+
+void CheckpointWatcher::ReportOtherRuns() {
+  std::set<uint64_t> others;
+  for (const auto& [step, entry] : entries_) {
+    if (IsOfOtherRun(entry)) others.insert(step);
+  }
+  if (!std::includes(reported_.begin(), reported_.end(), others.begin(), others.end())) {
+    LOG(WARNING) << "not evaluated, because they are of another run than " << directory_
+                 << ", whose run is " << *run_id_ << ": the checkpoints of steps "
+                 << absl::StrJoin(others, ", ");
+  }
+  reported_ = std::move(others);
+}
+
 void CheckpointWatcher::ReadLimits() {
   const std::string path = JoinPath(directory_, kTrainDirConfigName);
   const absl::StatusOr<std::string> text = ReadWholeFile(*files_, path);
@@ -89,7 +114,7 @@ void CheckpointWatcher::ReadLimits() {
 const CheckpointWatcher::Entry* CheckpointWatcher::Newest() const {
   const Entry* newest = nullptr;
   for (const auto& [step, entry] : entries_) {
-    if (!entry.version.has_value() || !entry.refusal.empty()) continue;
+    if (!IsUsable(entry)) continue;
     if (newest == nullptr || *newest->version < *entry.version) newest = &entry;
   }
   return newest;
@@ -111,9 +136,7 @@ bool CheckpointWatcher::final_was_taken() const { return final_is_there() && IsT
 std::vector<uint64_t> CheckpointWatcher::untaken() const {
   std::vector<uint64_t> steps;
   for (const auto& [step, entry] : entries_) {
-    if (entry.version.has_value() && entry.refusal.empty() && !IsTaken(entry)) {
-      steps.push_back(step);
-    }
+    if (IsUsable(entry) && !IsTaken(entry)) steps.push_back(step);
   }
   return steps;
 }
@@ -121,7 +144,9 @@ std::vector<uint64_t> CheckpointWatcher::untaken() const {
 std::vector<std::string> CheckpointWatcher::refusals() const {
   std::vector<std::string> reasons;
   for (const auto& [step, entry] : entries_) {
-    if (!entry.refusal.empty()) reasons.push_back(LineOf(step, entry.refusal));
+    if (!entry.refusal.empty() && !IsOfOtherRun(entry)) {
+      reasons.push_back(LineOf(step, entry.refusal));
+    }
   }
   return reasons;
 }
@@ -136,7 +161,8 @@ std::vector<std::string> CheckpointWatcher::UnusableAfter(uint64_t step) const {
   std::map<uint64_t, std::string> lines(unreadable_.upper_bound(step), unreadable_.end());
   for (auto entry = entries_.upper_bound(step); entry != entries_.end(); ++entry) {
     const std::string& refusal = entry->second.refusal;
-    if (!refusal.empty()) lines.emplace(entry->first, LineOf(entry->first, refusal));
+    if (!refusal.empty() && !IsOfOtherRun(entry->second))
+      lines.emplace(entry->first, LineOf(entry->first, refusal));
   }
   std::vector<std::string> result;
   for (auto& [later, line] : lines) result.push_back(std::move(line));
@@ -184,6 +210,7 @@ std::unique_ptr<Checkpoint> CheckpointWatcher::Take(Unreadable unreadable) {
       // changed; until then its entry is that of the checkpoint that was opened.
       Entry& entry = entries_[step];
       Describe((*checkpoint)->manifest(), &entry);
+      if (IsOfOtherRun(entry)) continue;
       taken_.insert({entry.run_id, *entry.version});
       return *std::move(checkpoint);
     }

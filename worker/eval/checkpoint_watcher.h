@@ -30,7 +30,10 @@ class CheckpointWatcher {
   // Lists the directory and reads the manifests of checkpoints that are new or have been replaced,
   // but no tensors. If the newest checkpoint says that training is done, also reads the directory's
   // pipeline.config. The methods below report what the last Poll found. NOT_FOUND: no such
-  // directory.
+  // directory. DATA_LOSS: its run_id file is malformed.
+  //
+  // Only checkpoints of the directory's own run count, which is that of its run_id file; the log
+  // names the others once. Without that file, the checkpoints of all runs count.
   absl::Status Poll();
 
   // Returns whether there is a new checkpoint. A checkpoint is new until it has been taken or
@@ -89,6 +92,12 @@ class CheckpointWatcher {
   // Copies what Poll and Take have to know of a manifest.
   static void Describe(const CheckpointManifest& manifest, Entry* entry);
   bool IsTaken(const Entry& entry) const;
+  // Returns whether the entry is known to be of another run than that of the directory.
+  bool IsOfOtherRun(const Entry& entry) const;
+  // Returns whether the checkpoint is of the directory's run and has not been refused.
+  bool IsUsable(const Entry& entry) const;
+  // Logs which checkpoints are of another run, unless it has been said of all of them.
+  void ReportOtherRuns();
   // Returns a text that changes when the checkpoint is replaced, which always gives it another
   // folder. It costs two system calls and reads no file. An empty text: it is not known now.
   std::string StampOf(uint64_t step) const;
@@ -102,7 +111,9 @@ class CheckpointWatcher {
 
   FileSystem* files_;
   std::string directory_;
+  std::optional<std::string> run_id_;                // of the directory; nullopt: it has no run_id
   std::map<uint64_t, Entry> entries_;                // the checkpoints in the directory, by step
+  std::set<uint64_t> reported_;                      // steps that ReportOtherRuns has named
   std::set<std::pair<std::string, Version>> taken_;  // with the run's id
   std::optional<TrainingLimits> limits_;             // nullopt: not known
   std::map<uint64_t, std::string> unreadable_;       // the lines of unreadable(), by step

@@ -22,7 +22,7 @@
 namespace pushpull {
 
 struct TrainedNetworkOptions {
-  int64_t step = -1;                 // step of the checkpoint; negative: the newest one
+  int64_t step = -1;                 // step of the checkpoint; negative: the run's newest
   bool use_moving_averages = false;  // use the EMA instead of the raw weights
   ComputeOptions compute = {};
 };
@@ -30,8 +30,8 @@ struct TrainedNetworkOptions {
 // Not thread-safe. Computes on internal threads or on the GPU.
 class TrainedNetwork {
  public:
-  // Loads the checkpoint from `checkpoint_dir`. Blocks on the disk. `files` is used only during the
-  // call; options.compute.device must outlive the network.
+  // Loads the checkpoint that OpenTrainedCheckpoint opens. Blocks on the disk. `files` is used only
+  // during the call; options.compute.device must outlive the network.
   // FAILED_PRECONDITION: the checkpoint belongs to another model than `config` describes.
   // NOT_FOUND: there is no such checkpoint (the message lists the existing ones), or it has no EMA.
   // DATA_LOSS: the checkpoint does not verify.

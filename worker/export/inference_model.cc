@@ -12,7 +12,7 @@
 #include "glog/logging.h"
 
 #include "common/base/status_macros.h"
-#include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/trained_checkpoint.h"
 #include "common/config/nearest_name.h"
 #include "common/model/model_layout.h"
 #include "common/model/statistic_correction.h"
@@ -78,7 +78,7 @@ absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
   NetworkSpec network = BuildNetworkSpec(config.model());
   VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      OpenCheckpoint(files, checkpoint_dir, options.step, {}));
+                      OpenTrainedCheckpoint(files, checkpoint_dir, options.step, nullptr));
   PP_RETURN_IF_ERROR(CheckVariablesExist(layout, *checkpoint));
   const CheckpointManifest& manifest = checkpoint->manifest();
   if (options.use_moving_averages && !manifest.has_ema) {

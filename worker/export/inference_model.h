@@ -36,12 +36,12 @@ absl::Span<const float> ValuesOf(const InferenceModel& model, absl::string_view 
 absl::Span<const float> ValuesOf(const InferenceModel& model, int variable);
 
 struct InferenceModelOptions {
-  int64_t step = -1;                 // -1: the newest checkpoint
+  int64_t step = -1;                 // of the checkpoint; negative: the run's newest
   bool use_moving_averages = false;  // read the EMA in place of the raw weights
 };
 
-// Loads the variables of the network that the valid `config` describes from a checkpoint. Blocks
-// while it reads.
+// Loads the variables of the network that the valid `config` describes from the checkpoint that
+// OpenTrainedCheckpoint opens. Blocks while it reads.
 //
 // NOT_FOUND: the checkpoint does not exist; the message names the existing ones.
 // FAILED_PRECONDITION: the checkpoint lacks a variable of the network (the message names it and the

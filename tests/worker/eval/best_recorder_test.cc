@@ -70,6 +70,19 @@ TEST_F(BestRecorderTest, ANewMeasurementOfTheBestCheckpointReplacesItsValue) {
   EXPECT_EQ(Recorded(), "10: 0.25");
 }
 
+// The folder also holds a checkpoint of another run, which an older evaluator has recorded.
+TEST_F(BestRecorderTest, OnlyTheFoldersOwnRunCounts) {
+  const std::string other(32, 'e');
+  Publish({.epoch = 1, .step = 40, .run_id = other});
+  ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {40, "accuracy", 0.875, other, 1}),
+            absl::OkStatus());
+  ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "40: 0.875") << "there is no run_id file";
+  files_.Corrupt("/d/run_id", run_);
+  ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "10: 0.5");
+}
+
 TEST_F(BestRecorderTest, ReadsWhatAnotherEvaluatorHasRecorded) {
   ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
   ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {20, "accuracy", 0.875, run_, 1}),

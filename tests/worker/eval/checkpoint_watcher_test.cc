@@ -239,6 +239,27 @@ TEST_F(CheckpointWatcherTest, AStepOfAnotherRunIsNew) {
   EXPECT_TRUE(watcher_.final_was_taken());
 }
 
+TEST_F(CheckpointWatcherTest, OnlyTheFoldersOwnRunCounts) {
+  const std::string other(32, 'e');
+  PublishUnseen({.epoch = 1, .step = 10});
+  PublishUnseen({.epoch = 2, .step = 30, .training_done = true, .run_id = other});
+  files_.Corrupt("/d/run_id", TinyCheckpoint().run_id);
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_THAT(watcher_.untaken(), ElementsAre(10));
+  EXPECT_FALSE(watcher_.final_is_there());
+  // A checkpoint of the other run takes the place of this one before it is taken.
+  ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000010"), absl::OkStatus());
+  files_.Corrupt("/d/run_id", other);
+  PublishUnseen({.epoch = 1, .step = 10, .run_id = other});
+  EXPECT_EQ(Take(), 0);
+  ASSERT_EQ(watcher_.Poll(), absl::OkStatus());
+  EXPECT_TRUE(watcher_.final_is_there());
+  EXPECT_EQ(Take(), 30);
+  EXPECT_EQ(Take(), 10);
+  files_.Corrupt("/d/run_id", "1");
+  EXPECT_TRUE(absl::IsDataLoss(watcher_.Poll()));
+}
+
 TEST_F(CheckpointWatcherTest, RefusesADamagedCheckpointOnceAndTakesTheNext) {
   Publish(1, 10);
   Publish(1, 20);
