@@ -195,6 +195,10 @@ void CheckpointWatcher::NoteUnreadable(uint64_t step, const absl::Status& status
   LOG(WARNING) << CheckpointName(step) << " cannot be read now: " << status.message();
 }
 
+void CheckpointWatcher::PutBack(const CheckpointManifest& manifest) {
+  taken_.erase({manifest.run_id, Version(manifest.epoch, manifest.step)});
+}
+
 std::unique_ptr<Checkpoint> CheckpointWatcher::Take(Unreadable unreadable) {
   std::vector<Version> candidates;
   for (const uint64_t step : untaken()) candidates.push_back(*entries_[step].version);

@@ -66,6 +66,9 @@ class CheckpointWatcher {
   // if no new checkpoint is left.
   std::unique_ptr<Checkpoint> Take(Unreadable unreadable = Unreadable::kRetry);
 
+  // Makes a taken checkpoint new again, because what Take returned could not be read.
+  void PutBack(const CheckpointManifest& manifest);
+
   // Returns one line for each checkpoint that could not be read since the last Poll began, with the
   // reason.
   std::vector<std::string> unreadable() const;

@@ -141,12 +141,25 @@ absl::Status Evaluator::Follow() {
   PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
   PP_RETURN_IF_ERROR(CheckEvalDir());
   std::string last = "none yet";
+  bool poll_failed = false;
+  const auto wait = [&] {
+    context_.progress->Wait(
+        absl::StrCat("a checkpoint in ", options_.checkpoint_dir, " (", last, ")"));
+    context_.clock->Sleep(options_.poll_interval);
+  };
   while (!context_.stop->load()) {
     SettleBest();
+    const bool is_late = context_.clock->Now() >= deadline;
     const absl::Status polled = watcher_.Poll();
     if (absl::IsNotFound(polled) && evaluated_ == 0) {
       // A server whose start has failed removes the folder that it has created.
       PP_RETURN_IF_ERROR(WaitForFolder(context_, options_.checkpoint_dir, options_.wait));
+      continue;
+    }
+    const bool polled_before = !std::exchange(poll_failed, !polled.ok());
+    if (IsAwaited(polled, is_late)) {
+      LOG_IF(WARNING, polled_before) << polled.message() << "; trying again";
+      wait();
       continue;
     }
     PP_RETURN_IF_ERROR(polled);
@@ -156,23 +169,41 @@ absl::Status Evaluator::Follow() {
                                   << absl::StrJoin(rest, ", ");
       return absl::OkStatus();
     }
-    const bool is_late = context_.clock->Now() >= deadline;
-    if (const std::unique_ptr<Checkpoint> checkpoint = TakeNext(is_late); checkpoint != nullptr) {
-      const uint64_t step = checkpoint->manifest().step;
-      context_.progress->Finish();
-      if (options_.run_once) WarnOfUnusable(step);
-      PP_RETURN_IF_ERROR(EvaluateOne(*checkpoint));
-      last = absl::StrCat("last evaluated: step ", step);
+    PP_ASSIGN_OR_RETURN(const std::optional<uint64_t> step, EvaluateNext(is_late));
+    if (step.has_value()) {
+      last = absl::StrCat("last evaluated: step ", *step);
       ++evaluated_;
       if (HasEvaluatedEnough()) return absl::OkStatus();
       continue;
     }
     if (options_.run_once) PP_RETURN_IF_ERROR(CheckRunOnce(is_late));
-    context_.progress->Wait(
-        absl::StrCat("a checkpoint in ", options_.checkpoint_dir, " (", last, ")"));
-    context_.clock->Sleep(options_.poll_interval);
+    wait();
   }
   return Stopped();
+}
+
+bool Evaluator::IsAwaited(const absl::Status& status, bool is_late) const {
+  return IsReadFailure(status) && !(options_.run_once && is_late);
+}
+
+absl::StatusOr<std::optional<uint64_t>> Evaluator::EvaluateNext(bool is_late) {
+  const std::unique_ptr<Checkpoint> checkpoint = TakeNext(is_late);
+  if (checkpoint == nullptr) return std::nullopt;
+  const CheckpointManifest& manifest = checkpoint->manifest();
+  context_.progress->Finish();
+  if (options_.run_once) WarnOfUnusable(manifest.step);
+  PP_RETURN_IF_ERROR(OpenFiles(manifest));
+  const absl::StatusOr<std::vector<float>> variables = ReadVariables(*checkpoint);
+  if (IsAwaited(variables.status(), is_late)) {
+    LOG(WARNING) << CheckpointName(manifest.step)
+                 << " cannot be read now: " << variables.status().message();
+    watcher_.PutBack(manifest);
+    next_start_ = -absl::InfiniteDuration();
+    return std::nullopt;
+  }
+  PP_RETURN_IF_ERROR(variables.status());
+  PP_RETURN_IF_ERROR(EvaluateOne(manifest, *variables));
+  return manifest.step;
 }
 
 std::unique_ptr<Checkpoint> Evaluator::TakeNext(bool is_late) {
@@ -226,15 +257,18 @@ absl::Status Evaluator::CheckRunOnce(bool is_late) const {
                          options_.wait);
 }
 
-absl::Status Evaluator::EvaluateOne(const Checkpoint& checkpoint) {
-  const CheckpointManifest& manifest = checkpoint.manifest();
-  PP_RETURN_IF_ERROR(OpenFiles(manifest));
+absl::StatusOr<std::vector<float>> Evaluator::ReadVariables(const Checkpoint& checkpoint) const {
   const VariableLayout& layout = evaluation_->layout();
   const ElementRange all = {0, layout.total_elements()};
   std::vector<float> variables(all.size());
   PP_RETURN_IF_ERROR(options_.use_moving_averages
                          ? checkpoint.ReadEma(layout, all, variables.data())
                          : checkpoint.ReadWeights(layout, all, variables.data()));
+  return variables;
+}
+
+absl::Status Evaluator::EvaluateOne(const CheckpointManifest& manifest,
+                                    const std::vector<float>& variables) {
   const int64_t updates = static_cast<int64_t>(manifest.updates);
   if (const double share = evaluation_->UnsettledShare(updates); share > kUnsettledShare) {
     LOG(WARNING) << absl::StrFormat(

@@ -6,10 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "common/base/clock.h"
@@ -79,7 +82,8 @@ class Evaluator {
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
   // be evaluated; UNAVAILABLE: checkpoints could not be read in time, and no other could be
   // evaluated. Other errors of the evaluation, and of eval_dir before the first one, in which no
-  // file can be created. What cannot be written after an evaluation is logged and tried again:
+  // file can be created. A directory or a checkpoint that cannot be read (IsReadFailure) is logged
+  // and read again, with run_once until the wait is over. What cannot be written after an evaluation is logged and tried again:
   // events by EventWriter, best_checkpoint at each poll, and a few times before Run returns.
   absl::Status Run();
 
@@ -89,6 +93,11 @@ class Evaluator {
   absl::Status Follow();
   // Returns an error if the files of eval_dir could not be written after the first evaluation.
   absl::Status CheckEvalDir() const;
+  // Evaluates the checkpoint that TakeNext returns. Returns its step, or nullopt: there is none, or
+  // it cannot be read at the moment (see Unreadable) and is new again.
+  absl::StatusOr<std::optional<uint64_t>> EvaluateNext(bool is_late);
+  // Returns whether `status` is a failure to read that is given time to pass.
+  bool IsAwaited(const absl::Status& status, bool is_late) const;
   // Returns the checkpoint to evaluate now, or null: none is new, or the next evaluation must not
   // start before eval_interval has passed since the start of the last one. The last checkpoint of
   // the training may always be evaluated at once. is_late: options_.wait is over.
@@ -97,7 +106,9 @@ class Evaluator {
   // last checkpoint of the training.
   bool HasEvaluatedEnough() const;
   void LogSummary() const;
-  absl::Status EvaluateOne(const Checkpoint& checkpoint);
+  // Returns the variables to evaluate. Errors as Checkpoint::ReadWeights.
+  absl::StatusOr<std::vector<float>> ReadVariables(const Checkpoint& checkpoint) const;
+  absl::Status EvaluateOne(const CheckpointManifest& manifest, const std::vector<float>& variables);
   // Prepares the files of eval_dir for the evaluation of this checkpoint.
   absl::Status OpenFiles(const CheckpointManifest& manifest);
   void Report(const CheckpointManifest& manifest, const EvaluationReport& report);

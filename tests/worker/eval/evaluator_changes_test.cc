@@ -1,4 +1,5 @@
-// Tests what the evaluator does when something changes around it, such as the run in its folder.
+// Tests what the evaluator does when something changes around it: the runs in its folder, or
+// whether its files can be read and written.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,48 @@ TEST_F(EvaluatorTest, WaitsForTheFoldersOwnRun) {
   EXPECT_EQ(
       sink.Count("of another run than /d, whose run is " + own + ": the checkpoints of steps 300"),
       1);
+}
+
+// A file system over the network has lost its server for a moment.
+TEST_F(EvaluatorTest, AListingThatFailsForAWhileDoesNotEndIt) {
+  const WarningSink sink;
+  used_files_ = &failing_;
+  EXPECT_EQ(Run([&](int call) {
+              if (call == 1) {
+                failing_.Fail(FailingReads::What::kList, "/d",
+                              absl::InternalError("list: Stale file handle"), 2);
+              }
+              if (call == 5) Publish(100, 1, /*done=*/true);
+            }),
+            absl::OkStatus());
+  EXPECT_EQ(failing_.failed(), 2);
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  EXPECT_EQ(sink.Count("list: Stale file handle"), 1) << "one warning for failures in a row";
+}
+
+TEST_F(EvaluatorTest, WeightsThatCannotBeReadAreReadAgain) {
+  const WarningSink sink;
+  options_.eval_interval = absl::Seconds(20);
+  for (const bool run_once : {false, true}) {
+    options_.run_once = run_once;
+    options_.max_evals = 1;
+    Publish(run_once ? 200 : 100, 1);
+    used_files_ = &failing_;
+    // The weights are read after the record of the evaluation has been written.
+    bool has_failed = false;
+    failing_.AtFailure([&] {
+      if (has_failed || !files_.GetInfo("/d/eval/evaluating").ok()) return;
+      has_failed = true;
+      failing_.Fail(FailingReads::What::kRead, ".safetensors",
+                    absl::InternalError("read: Input/output error"), 0);
+    });
+    failing_.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1 << 30);
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_TRUE(has_failed);
+    EXPECT_EQ(sleeps_, 1) << "the failure costs no pause between evaluations";
+  }
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 200));
+  EXPECT_EQ(sink.Count("read: Input/output error"), 2);
 }
 
 }  // namespace
