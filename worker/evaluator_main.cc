@@ -30,6 +30,7 @@
 #include "kernels/gpu.h"
 #include "worker/cli/device_choice.h"
 #include "worker/cli/device_flags.h"
+#include "worker/eval/config_watcher.h"
 #include "worker/eval/detections_file.h"
 #include "worker/eval/evaluation.h"
 #include "worker/eval/evaluator.h"
@@ -43,7 +44,7 @@ ABSL_FLAG(
     "they name. With --run_once they are written only if this flag is given");
 ABSL_FLAG(std::string, pipeline_config_path, "",
           "default: pipeline.config in checkpoint_dir, which the server writes; the evaluator "
-          "waits for it");
+          "waits for it, and begins anew if its model, eval_config or eval_input_reader changes");
 ABSL_FLAG(bool, run_once, false,
           "evaluate only the newest checkpoint that can be used and print its metrics as JSON on "
           "stdout; a warning names newer ones that are damaged");
@@ -90,6 +91,31 @@ absl::StatusOr<config::TrainEvalPipelineConfig> LoadConfig(const std::string& pa
   return LoadValidConfig(path, context);
 }
 
+// Loads the config and evaluates with it. Returns whether Evaluator::Run has ended because the
+// config in checkpoint_dir has changed.
+absl::StatusOr<bool> EvaluateWithOneConfig(EvaluatorContext context, const ComputeOptions& compute,
+                                           EvaluatorOptions options) {
+  std::string config_path = absl::GetFlag(FLAGS_pipeline_config_path);
+  const bool follows_config = config_path.empty();
+  if (follows_config) {
+    PP_RETURN_IF_ERROR(WaitForFolder(context, options.checkpoint_dir, options.wait));
+    config_path = JoinPath(options.checkpoint_dir, kTrainDirConfigName);
+    PP_RETURN_IF_ERROR(WaitForPath(context, config_path, options.wait));
+  }
+  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig(config_path));
+  options.eval_interval = absl::Seconds(config.eval_config().eval_interval_secs());
+  options.max_evals = config.eval_config().max_evals();
+  options.use_moving_averages = config.eval_config().use_moving_averages();
+  ConfigWatcher watcher(context.files, config_path, config);
+  if (follows_config) context.config = &watcher;
+  PP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Evaluation> evaluation,
+      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files, *context.stop));
+  Evaluator evaluator(options, context, evaluation.get());
+  PP_RETURN_IF_ERROR(evaluator.Run());
+  return evaluator.config_has_changed();
+}
+
 absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& chosen) {
   EvaluatorOptions options;
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
@@ -100,27 +126,18 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
   if (options.eval_dir.empty()) options.eval_dir = JoinPath(options.checkpoint_dir, "eval");
   options.wait = absl::Seconds(absl::GetFlag(FLAGS_wait_secs));
 
-  std::string config_path = absl::GetFlag(FLAGS_pipeline_config_path);
-  if (config_path.empty()) {
-    PP_RETURN_IF_ERROR(WaitForFolder(context, options.checkpoint_dir, options.wait));
-    config_path = JoinPath(options.checkpoint_dir, kTrainDirConfigName);
-    PP_RETURN_IF_ERROR(WaitForPath(context, config_path, options.wait));
-  }
-  PP_ASSIGN_OR_RETURN(const config::TrainEvalPipelineConfig config, LoadConfig(config_path));
-  options.eval_interval = absl::Seconds(config.eval_config().eval_interval_secs());
-  options.max_evals = config.eval_config().max_evals();
-  options.use_moving_averages = config.eval_config().use_moving_averages();
-
   int threads = absl::GetFlag(FLAGS_threads);
   if (threads == 0) threads = NumCores();
   ComputeOptions compute;
   compute.threads = threads;
   compute.device = chosen.device.get();
   compute.precision = chosen.precision;
-  PP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Evaluation> evaluation,
-      MakeEvaluation(config, absl::GetFlag(FLAGS_data_dir), compute, context.files, *context.stop));
-  return Evaluator(options, context, evaluation.get()).Run();
+  while (true) {
+    PP_ASSIGN_OR_RETURN(const bool config_has_changed,
+                        EvaluateWithOneConfig(context, compute, options));
+    if (!config_has_changed) return absl::OkStatus();
+    options.measures_anew = true;
+  }
 }
 
 absl::Status RunOnDetections(const EvaluatorContext& context) {

@@ -11,17 +11,19 @@
 #include "common/base/file_system.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/model/variable_layout.h"
+#include "protos/pipeline.pb.h"
 
 namespace pushpull {
 
 // Opens the checkpoint of `step` in `train_dir`, of whatever run. A negative `step` means the
 // newest checkpoint of the run that the run_id file of `train_dir` names, or of any run if there is
 // no such file. `layout`: of the model that the newest checkpoint must have; null: any model.
-// Blocks on the disk. Errors as OpenCheckpoint. DATA_LOSS also: the run_id file is malformed.
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenTrainedCheckpoint(FileSystem& files,
-                                                                  const std::string& train_dir,
-                                                                  int64_t step,
-                                                                  const VariableLayout* layout);
+// `config` is what the caller uses; logs a warning if its model is not the one with which the
+// checkpoint was trained. Blocks on the disk.
+// Errors as OpenCheckpoint. DATA_LOSS also: the run_id file is malformed.
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenTrainedCheckpoint(
+    FileSystem& files, const std::string& train_dir, int64_t step, const VariableLayout* layout,
+    const config::TrainEvalPipelineConfig& config);
 
 }  // namespace pushpull
 

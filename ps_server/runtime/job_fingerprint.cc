@@ -5,9 +5,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
-#include "google/protobuf/util/message_differencer.h"
 
 #include "common/base/sha256.h"
+#include "common/config/config_difference.h"
 #include "common/optimizer/optimizer.h"
 
 namespace pushpull {
@@ -78,13 +78,8 @@ std::string JobFingerprint(const config::TrainEvalPipelineConfig& config, bool s
 
 std::string DescribeTaskDifference(const config::TrainEvalPipelineConfig& there,
                                    const config::TrainEvalPipelineConfig& here) {
-  std::string lines;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.set_message_field_comparison(
-      google::protobuf::util::MessageDifferencer::EQUIVALENT);  // a default may be written out
-  differencer.ReportDifferencesToString(&lines);
-  if (differencer.Compare(FieldsOfAllTasks(there), FieldsOfAllTasks(here))) return "";
-  return lines.substr(0, lines.find('\n'));
+  return DescribeConfigDifference(FieldsOfAllTasks(there), FieldsOfAllTasks(here),
+                                  UnsetFields::kAreDefaults);
 }
 
 }  // namespace pushpull

@@ -54,7 +54,9 @@ void BestRecorder::Forget() {
 absl::Status BestRecorder::Settle() {
   while (!unsettled_.empty()) {
     PP_ASSIGN_OR_RETURN(best_, ReadRecorded());
-    if (Replaces(unsettled_.front(), best_)) PP_RETURN_IF_ERROR(Record(unsettled_.front()));
+    if (replaces_recorded_ || Replaces(unsettled_.front(), best_)) {
+      PP_RETURN_IF_ERROR(Record(unsettled_.front()));
+    }
     unsettled_.erase(unsettled_.begin());
   }
   return absl::OkStatus();
@@ -88,6 +90,7 @@ absl::Status BestRecorder::Record(const BestCheckpoint& measured) {
   }
   PP_RETURN_IF_ERROR(WriteBestCheckpoint(*files_, eval_dir_, measured));
   best_ = measured;
+  replaces_recorded_ = false;
   return absl::OkStatus();
 }
 

@@ -36,6 +36,10 @@ class BestRecorder {
   // An error: a file cannot be read or written now. The measurement stays unsettled; call again.
   absl::Status Settle();
 
+  // Makes the next measurement that can be recorded replace the recorded best, whatever its value:
+  // the values do not compare, because the evaluation has changed.
+  void ReplaceRecorded() { replaces_recorded_ = true; }
+
   bool settled() const { return unsettled_.empty(); }
 
   // Returns the best checkpoint that Settle found in the file or wrote; nullopt: none yet.
@@ -53,6 +57,7 @@ class BestRecorder {
   const std::string eval_dir_;
   std::vector<BestCheckpoint> unsettled_;  // in the order in which they were measured
   std::optional<BestCheckpoint> best_;
+  bool replaces_recorded_ = false;
 };
 
 }  // namespace pushpull

@@ -111,7 +111,9 @@ Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluat
       context_(context),
       evaluation_(evaluation),
       watcher_(context.files, options_.checkpoint_dir),
-      best_(context.files, options_.checkpoint_dir, options_.eval_dir) {}
+      best_(context.files, options_.checkpoint_dir, options_.eval_dir) {
+  if (options_.measures_anew) best_.ReplaceRecorded();
+}
 
 absl::Status Evaluator::CheckEvalDir() const {
   if (!options_.records_best) return absl::OkStatus();
@@ -163,6 +165,9 @@ absl::Status Evaluator::Follow() {
       continue;
     }
     PP_RETURN_IF_ERROR(polled);
+    // The server writes its config before its first checkpoint, so one that Poll has found and that
+    // is of another config is not evaluated with this one.
+    if (CheckConfig()) return absl::OkStatus();
     if (watcher_.final_was_taken()) {
       const std::vector<uint64_t> rest = watcher_.untaken();
       LOG_IF(INFO, !rest.empty()) << "training has ended; not evaluated: steps "
@@ -180,6 +185,17 @@ absl::Status Evaluator::Follow() {
     wait();
   }
   return Stopped();
+}
+
+bool Evaluator::CheckConfig() {
+  if (context_.config == nullptr) return false;
+  const std::string change = context_.config->DescribeChange();
+  if (change.empty()) return false;
+  context_.progress->Finish();
+  LOG(WARNING) << context_.config->path() << " is not the config with which this evaluation has "
+               << "begun (" << change << "): the checkpoints that are there are evaluated anew";
+  config_has_changed_ = true;
+  return true;
 }
 
 bool Evaluator::IsAwaited(const absl::Status& status, bool is_late) const {

@@ -23,6 +23,7 @@
 #include "common/trace/event_writer.h"
 #include "worker/eval/best_recorder.h"
 #include "worker/eval/checkpoint_watcher.h"
+#include "worker/eval/config_watcher.h"
 #include "worker/eval/evaluation.h"
 
 namespace pushpull {
@@ -44,6 +45,8 @@ struct EvaluatorOptions {
   absl::Duration eval_interval = absl::ZeroDuration();
   uint64_t max_evals = 0;            // end after this many evaluations; 0: no limit
   bool use_moving_averages = false;  // evaluate the EMA instead of the raw weights
+  // The recorded best checkpoint was measured with another config, so its value does not count.
+  bool measures_anew = false;
 };
 
 // The objects that the evaluator uses. All must outlive it.
@@ -53,6 +56,7 @@ struct EvaluatorContext {
   ProgressLine* progress = nullptr;
   std::ostream* results = nullptr;
   const std::atomic<bool>* stop = nullptr;  // set from another thread
+  ConfigWatcher* config = nullptr;          // null: the config does not change
 };
 
 // Polls every second until there is something at `path`, and shows the wait on the progress line.
@@ -74,18 +78,23 @@ class Evaluator {
 
   // Evaluates checkpoints, and in the end logs how many and which is the best. Blocks until
   // training has ended and its last checkpoint is evaluated, until max_evals evaluations are done
-  // (with a warning if the last checkpoint is not among them), or with run_once until one is done;
-  // then returns OK. CANCELLED: *context.stop became true.
-  // DEADLINE_EXCEEDED: the directory, or with run_once a checkpoint, did not appear in time;
+  // (with a warning if the last checkpoint is not among them), with run_once until one is done, or
+  // until context.config has noticed a change; then returns OK. CANCELLED: *context.stop became
+  // true. DEADLINE_EXCEEDED: the directory, or with run_once a checkpoint, did not appear in time;
   // NOT_FOUND with a wait of 0. NOT_FOUND also: the checkpoint has no EMA (the message names it).
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
   // be evaluated; UNAVAILABLE: checkpoints could not be read in time, and no other could be
   // evaluated. Other errors of the evaluation, and of eval_dir before the first one, in which no
   // file can be created. A directory or a checkpoint that cannot be read (IsReadFailure) is logged
-  // and read again, with run_once until the wait is over. What cannot be written after an evaluation is logged and tried again:
-  // events by EventWriter, best_checkpoint at each poll, and a few times before Run returns.
+  // and read again, with run_once until the wait is over. What cannot be written after an
+  // evaluation is logged and tried again: events by EventWriter, best_checkpoint at each poll, and
+  // a few times before Run returns.
   absl::Status Run();
+
+  // Returns whether Run has ended because the config has changed. Another evaluation then has to
+  // begin anew.
+  bool config_has_changed() const { return config_has_changed_; }
 
  private:
   // Does the work of Run up to the last evaluation. Run then records the best checkpoint and logs
@@ -96,6 +105,8 @@ class Evaluator {
   // Evaluates the checkpoint that TakeNext returns. Returns its step, or nullopt: there is none, or
   // it cannot be read at the moment (see Unreadable) and is new again.
   absl::StatusOr<std::optional<uint64_t>> EvaluateNext(bool is_late);
+  // Sets config_has_changed_ and returns it. Logs a change.
+  bool CheckConfig();
   // Returns whether `status` is a failure to read that is given time to pass.
   bool IsAwaited(const absl::Status& status, bool is_late) const;
   // Returns the checkpoint to evaluate now, or null: none is new, or the next evaluation must not
@@ -137,6 +148,7 @@ class Evaluator {
   std::unique_ptr<EvaluationRecord> evaluating_;
   absl::Duration next_start_ = -absl::InfiniteDuration();  // of an evaluation
   uint64_t evaluated_ = 0;                                 // checkpoints
+  bool config_has_changed_ = false;
 };
 
 }  // namespace pushpull

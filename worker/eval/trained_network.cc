@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Load(
     const config::TrainEvalPipelineConfig& config, const TrainedNetworkOptions& options) {
   const VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      OpenTrainedCheckpoint(files, checkpoint_dir, options.step, &layout));
+                      OpenTrainedCheckpoint(files, checkpoint_dir, options.step, &layout, config));
   std::unique_ptr<TrainedNetwork> result(
       new TrainedNetwork(BuildNetworkSpec(config.model()), options.compute));
   result->step_ = checkpoint->manifest().step;

@@ -78,7 +78,7 @@ absl::StatusOr<InferenceModel> LoadInferenceModel(FileSystem& files,
   NetworkSpec network = BuildNetworkSpec(config.model());
   VariableLayout layout = BuildVariableLayout(config);
   PP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                      OpenTrainedCheckpoint(files, checkpoint_dir, options.step, nullptr));
+                      OpenTrainedCheckpoint(files, checkpoint_dir, options.step, nullptr, config));
   PP_RETURN_IF_ERROR(CheckVariablesExist(layout, *checkpoint));
   const CheckpointManifest& manifest = checkpoint->manifest();
   if (options.use_moving_averages && !manifest.has_ema) {

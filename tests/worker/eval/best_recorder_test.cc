@@ -83,6 +83,15 @@ TEST_F(BestRecorderTest, OnlyTheFoldersOwnRunCounts) {
   EXPECT_EQ(Recorded(), "10: 0.5");
 }
 
+TEST_F(BestRecorderTest, ValuesOfAnotherEvaluationDoNotCount) {
+  ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
+  recorder_.ReplaceRecorded();
+  ASSERT_EQ(Measure(20, 0.25), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "20: 0.25");
+  ASSERT_EQ(Measure(30, 0.125), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "20: 0.25");
+}
+
 TEST_F(BestRecorderTest, ReadsWhatAnotherEvaluatorHasRecorded) {
   ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
   ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {20, "accuracy", 0.875, run_, 1}),

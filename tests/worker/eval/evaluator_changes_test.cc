@@ -1,5 +1,5 @@
-// Tests what the evaluator does when something changes around it: the runs in its folder, or
-// whether its files can be read and written.
+// Tests what the evaluator does when something changes around it: the runs in its folder, the
+// config, or whether its files can be read and written.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,6 +42,43 @@ TEST_F(EvaluatorTest, WaitsForTheFoldersOwnRun) {
   EXPECT_EQ(
       sink.Count("of another run than /d, whose run is " + own + ": the checkpoints of steps 300"),
       1);
+}
+
+// A server is started again with another resizer, which changes no variable.
+TEST_F(EvaluatorTest, EndsWhenTheConfigAsksForAnotherEvaluation) {
+  const WarningSink sink;
+  ConfigWatcher watcher(&files_, "/d/pipeline.config", TinyConfig());
+  config_ = &watcher;
+  files_.Corrupt("/d/pipeline.config", TinyConfig().DebugString());
+  config::TrainEvalPipelineConfig other = TinyConfig();
+  other.mutable_model()
+      ->mutable_classifier()
+      ->mutable_image_resizer()
+      ->mutable_fixed_shape_resizer()
+      ->set_height(48);
+  Publish(100, 1);
+  FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.75; });
+  const auto change = [&](int call) {
+    if (call != 1) return;
+    files_.Corrupt("/d/pipeline.config", other.DebugString());
+    Publish(200, 2, /*done=*/true);
+  };
+  EXPECT_EQ(Run(change, &fake), absl::OkStatus());
+  EXPECT_TRUE(config_has_changed_);
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  EXPECT_EQ(sink.Count("fixed_shape_resizer.height: 32 -> 48"), 1);
+
+  // The next one evaluates all checkpoints again, and compares no values of the two.
+  ConfigWatcher next_watcher(&files_, "/d/pipeline.config", other);
+  config_ = &next_watcher;
+  options_.measures_anew = true;
+  FakeEvaluation next(evaluation_->layout(), [](int) { return 0.5; });
+  EXPECT_EQ(Run([](int) {}, &next), absl::OkStatus());
+  EXPECT_FALSE(config_has_changed_);
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  ASSERT_TRUE(best.ok() && best->has_value());
+  EXPECT_EQ((*best)->step, 200);
+  EXPECT_EQ((*best)->value, 0.5);
 }
 
 // A file system over the network has lost its server for a moment.

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -50,6 +52,27 @@ class EvaluatorMainTest : public ::testing::Test {
     stdout_ = *ReadWholeFile(files_, folder_ + "/stdout");
     stderr_ = *ReadWholeFile(files_, folder_ + "/stderr");
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // Starts the program and returns its process.
+  pid_t Start(const std::string& arguments) const {
+    const std::string command = Command(arguments);
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    CHECK_GT(child, 0);
+    return child;
+  }
+  // Waits until the program that was started has logged `text`. If it never does, the test times
+  // out.
+  void WaitForLog(const std::string& text) {
+    SteadyClock clock;
+    while (true) {
+      const auto log = ReadWholeFile(files_, folder_ + "/stderr");
+      if (log.ok() && absl::StrContains(*log, text)) return;
+      clock.Sleep(absl::Milliseconds(10));
+    }
   }
   std::string TrainDirFlag() const { return absl::StrCat("--checkpoint_dir=", folder_, "/train "); }
   std::string ConfigFlag() const {
@@ -202,21 +225,41 @@ TEST_F(EvaluatorMainTest, NamesTheFlagOfAFolderThatCannotBeUsed) {
   EXPECT_THAT(stderr_, HasSubstr("/other is neither a folder nor a link to one; --eval_dir"));
 }
 
+// A server that is started again may write another config, whose network has the same variables.
+TEST_F(EvaluatorMainTest, FollowsTheConfigOfTheTrainDir) {
+  config::TrainEvalPipelineConfig config = TinyConfig();
+  const VariableLayout layout = BuildVariableLayout(config);
+  Write("train/pipeline.config", config.DebugString());
+  const std::string train_dir = folder_ + "/train";
+  ASSERT_EQ(PublishTiny(files_, train_dir, layout, {1, 100, 1, 0, false}), absl::OkStatus());
+  const pid_t child = Start(TrainDirFlag());
+  WaitForLog("step 100: accuracy");
+  config.mutable_model()
+      ->mutable_classifier()
+      ->mutable_image_resizer()
+      ->mutable_fixed_shape_resizer()
+      ->set_height(64);
+  ASSERT_EQ(WriteFileAtomically(files_, train_dir + "/pipeline.config", config.DebugString()),
+            absl::OkStatus());
+  ASSERT_EQ(PublishTiny(files_, train_dir, layout, {1, 200, 2, 0, true}), absl::OkStatus());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const std::string log = *ReadWholeFile(files_, folder_ + "/stderr");
+  EXPECT_THAT(log, HasSubstr("fixed_shape_resizer.height: 32 -> 64"));
+  EXPECT_EQ(RunProgram(TrainDirFlag() + "--run_once"), 0) << stderr_;
+  const nlohmann::json fresh = nlohmann::json::parse(stdout_);
+  EXPECT_THAT(log, HasSubstr(absl::StrFormat("step 200: accuracy %.4f, accuracy_top5 %.4f, loss "
+                                             "%.4f over 24 examples",
+                                             fresh["accuracy"].get<double>(),
+                                             fresh["accuracy_top5"].get<double>(),
+                                             fresh["loss"].get<double>())));
+}
+
 TEST_F(EvaluatorMainTest, ExitsWith143OnSigterm) {
-  const std::string command = Command(TrainDirFlag() + ConfigFlag());
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    _exit(127);
-  }
-  // Waits until the program reports that it waits. Without that, the test times out.
-  SteadyClock clock;
-  while (true) {
-    const auto text = ReadWholeFile(files_, folder_ + "/stderr");
-    if (text.ok() && text->find("waiting for a checkpoint") != std::string::npos) break;
-    clock.Sleep(absl::Milliseconds(10));
-  }
+  const pid_t child = Start(TrainDirFlag() + ConfigFlag());
+  WaitForLog("waiting for a checkpoint");
   ASSERT_EQ(kill(child, SIGTERM), 0);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

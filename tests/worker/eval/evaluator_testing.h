@@ -81,9 +81,10 @@ class EvaluatorTest : public ::testing::Test {
     });
     clock_ = &clock;
     ProgressLine progress(&progress_, &clock, ProgressOptions());
-    const EvaluatorContext context{used_files_, &clock, &progress, &results_, &stop_};
-    const absl::Status status =
-        Evaluator(options_, context, evaluation == nullptr ? evaluation_.get() : evaluation).Run();
+    const EvaluatorContext context{used_files_, &clock, &progress, &results_, &stop_, config_};
+    Evaluator evaluator(options_, context, evaluation == nullptr ? evaluation_.get() : evaluation);
+    const absl::Status status = evaluator.Run();
+    config_has_changed_ = evaluator.config_has_changed();
     sleeps_ = clock.sleeps();
     return status;
   }
@@ -123,6 +124,8 @@ class EvaluatorTest : public ::testing::Test {
   std::ostringstream results_;
   int sleeps_ = 0;
   Clock* clock_ = nullptr;  // during Run
+  ConfigWatcher* config_ = nullptr;
+  bool config_has_changed_ = false;  // as Run has left it
 };
 
 }  // namespace pushpull
