@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "worker/data/image_encoder.h"
 #include "worker/eval/coco_results_json.h"
@@ -33,6 +35,52 @@ struct LossSums {
   }
 };
 
+// Adds the field to an error of writing the export.
+absl::Status NamingExportPath(const absl::Status& status) {
+  return Annotated(status, absl::StrCat("eval_config.export_path: ", status.message()));
+}
+
+// Returns an error if the export cannot be written, unless that may pass.
+absl::Status CheckExportPath(FileSystem* files, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const absl::Status created = CocoResultsWriter::Create(files, path).status();
+  if (created.ok()) return created;
+  const absl::Status status = NamingExportPath(created);
+  if (!IsPassing(status)) return status;
+  LOG(WARNING) << "no file can be written at the moment: " << status.message();
+  return absl::OkStatus();
+}
+
+// Writes the file of eval_config.export_path. After the first error it writes nothing more.
+class Export {
+ public:
+  Export(FileSystem* files, const std::string& path) {
+    if (path.empty()) return;
+    absl::StatusOr<std::unique_ptr<CocoResultsWriter>> writer =
+        CocoResultsWriter::Create(files, path);
+    if (writer.ok()) writer_ = *std::move(writer);
+    Note(writer.status());
+  }
+  void Add(int64_t image_id, const std::vector<DetectedBox>& detections) {
+    if (writer_ != nullptr) Note(writer_->Add(image_id, detections));
+  }
+  // Returns the first error.
+  absl::Status Finish() {
+    if (writer_ != nullptr) Note(writer_->Finish());
+    return status_;
+  }
+
+ private:
+  void Note(const absl::Status& status) {
+    if (status.ok()) return;
+    status_ = NamingExportPath(status);
+    writer_ = nullptr;
+  }
+
+  std::unique_ptr<CocoResultsWriter> writer_;  // null: nothing is written
+  absl::Status status_;
+};
+
 }  // namespace
 
 DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
@@ -42,6 +90,7 @@ DetectionEvaluation::DetectionEvaluation(const config::EvalConfig& config,
 absl::StatusOr<std::unique_ptr<DetectionEvaluation>> DetectionEvaluation::Create(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop) {
+  PP_RETURN_IF_ERROR(CheckExportPath(files, config.eval_config().export_path()));
   PP_ASSIGN_OR_RETURN(std::unique_ptr<EvaluationRun> run,
                       EvaluationRun::Create(config, data_dir, compute, stop));
   return std::unique_ptr<DetectionEvaluation>(
@@ -68,10 +117,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
                                                           const std::atomic<bool>& stop,
                                                           const ProgressFn& progress) {
   MetricsSet metrics(config_, run_->source().class_names());
-  std::unique_ptr<CocoResultsWriter> results;
-  if (!config_.export_path().empty()) {
-    PP_ASSIGN_OR_RETURN(results, CocoResultsWriter::Create(files_, config_.export_path()));
-  }
+  Export results(files_, config_.export_path());
   LossSums losses;
   EvaluationReport report;
   const auto use = [&](const InputBatch& input, const StepResult& result) -> absl::Status {
@@ -83,7 +129,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
                                                          size.width, input.boxes[i], detections[i]);
       PP_RETURN_IF_ERROR(metrics.AddImage(record));
       if (decoder_.diverged()[i]) metrics.AddDivergedImage();
-      if (results != nullptr) PP_RETURN_IF_ERROR(results->Add(index, record.detections));
+      results.Add(index, record.detections);
       if (report.images.size() < config_.num_visualizations()) {
         PP_ASSIGN_OR_RETURN(EvaluationImage image, DrawExample(index, record));
         image.tag = absl::StrCat("image-", report.images.size());
@@ -94,8 +140,7 @@ absl::StatusOr<EvaluationReport> DetectionEvaluation::Run(absl::Span<const float
     return absl::OkStatus();
   };
   PP_RETURN_IF_ERROR(run_->ForEachBatch(variables, num_updates, stop, progress, use));
-  if (results != nullptr) PP_RETURN_IF_ERROR(results->Finish());
-
+  report.export_status = results.Finish();
   metrics.Report(&report);
   losses.Report(&report);
   return report;

@@ -43,7 +43,7 @@ class DetectionEvaluation final : public Evaluation {
   //     is 0 or undefined.
   //   - Images: the first eval_config.num_visualizations examples with detections and ground truth.
   // If eval_config.export_path is set, writes all detections to that file in COCO's results format;
-  // image_id is the index of the example.
+  // image_id is the index of the example. An error of that file is in report.export_status.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
                                        const std::atomic<bool>& stop,
                                        const ProgressFn& progress) override;

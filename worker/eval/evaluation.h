@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -36,6 +37,8 @@ struct EvaluationReport {
   int64_t examples = 0;     // number of evaluated examples
   std::string explanation;  // a warning for the user, or empty
   std::vector<EvaluationImage> images;
+  // The error of writing the file of eval_config.export_path, which then keeps its old contents.
+  absl::Status export_status;
 };
 
 // Not thread-safe. Reads images on internal threads; computes on internal threads or on a GPU.
@@ -56,8 +59,8 @@ class Evaluation {
 
   // Evaluates the variables, layout().total_elements() floats, whose moving statistics have been
   // updated `num_updates` times. Blocks until all examples are evaluated. CANCELLED: `stop` became
-  // true; it is read before each batch. Other errors are those of the data set, of the device or of
-  // writing an export. `progress` may be empty; it is called on the calling thread.
+  // true; it is read before each batch. Other errors are those of the data set or of the device.
+  // `progress` may be empty; it is called on the calling thread.
   virtual absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables,
                                                int64_t num_updates, const std::atomic<bool>& stop,
                                                const ProgressFn& progress) = 0;
@@ -68,7 +71,8 @@ class Evaluation {
 // unset or there are fewer: of a detector's the first ones, of a classifier's such that are spread
 // evenly over the data set. A detector's export is written to `files`, which must outlive the
 // evaluation, as must compute.device. `config` must be valid. CANCELLED: `stop` became true; it is
-// read only while the data set is opened. Other errors as OpenImageSource.
+// read only while the data set is opened. Other errors as OpenImageSource, and those of an
+// export_path at which no file can be created; one that may pass (passing_error.h) is only logged.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop);

@@ -310,7 +310,14 @@ absl::Status Evaluator::EvaluateOne(const CheckpointManifest& manifest,
   LOG_IF(WARNING, !report.explanation.empty())
       << "step " << manifest.step << ": " << report.explanation;
   Report(manifest, report);
-  return options_.run_once ? PrintJson(manifest.step, report) : absl::OkStatus();
+  if (options_.run_once) {
+    PP_RETURN_IF_ERROR(PrintJson(manifest.step, report));
+    return report.export_status;
+  }
+  LOG_IF(ERROR, !report.export_status.ok())
+      << "step " << manifest.step
+      << ": the detections are not exported: " << report.export_status.message();
+  return absl::OkStatus();
 }
 
 absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {

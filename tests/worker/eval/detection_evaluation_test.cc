@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "common/base/passing_error.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/model/initializers.h"
 #include "tests/testkit/damaged_records.h"
@@ -216,6 +218,43 @@ TEST_F(DetectionEvaluationTest, ExportsCocoResults) {
     EXPECT_GE(result["category_id"].get<int>(), 1);
     EXPECT_LE(result["bbox"][0].get<float>() + result["bbox"][2].get<float>(), 80.01f);
   }
+}
+
+TEST_F(DetectionEvaluationTest, ChecksTheExportPathBeforeTheData) {
+  auto config = MakeConfig("export_path: '/out/results.json'");
+  config.mutable_eval_input_reader(0)->mutable_voc_input_reader()->set_path("/none");
+  const absl::Status status = MakeEvaluation(config, "", {}, &files_, stop_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("eval_config.export_path"));
+}
+
+TEST_F(DetectionEvaluationTest, AnExportThatFailsDoesNotLoseTheMetrics) {
+  ASSERT_TRUE(files_.MakeDirectory("/out").ok());
+  const auto config = MakeConfig("export_path: '/out/results.json'");
+  const double expected = Evaluate(config)->scalars[0].value;
+  ASSERT_TRUE(files_.RemoveFile("/out/results.json").ok());
+  for (int call = 0; call < 3; ++call) {  // creation, writing and syncing
+    files_.SetFault(std::nullopt);
+    const auto evaluation = MakeEvaluation(config, "", {}, &files_, stop_);
+    ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+    files_.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
+    const std::vector<float> weights = RandomWeights((*evaluation)->layout());
+    const auto report = (*evaluation)->Run(weights, 10, stop_, nullptr);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->scalars[0].value, expected);
+    EXPECT_TRUE(absl::IsResourceExhausted(report->export_status)) << report->export_status;
+    EXPECT_TRUE(IsPassing(report->export_status));
+    EXPECT_THAT(std::string(report->export_status.message()),
+                HasSubstr("eval_config.export_path: "));
+    EXPECT_EQ(files_.List("/out")->size(), 0u);
+    const auto next = (*evaluation)->Run(weights, 10, stop_, nullptr);
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_EQ(next->export_status, absl::OkStatus());
+    ASSERT_TRUE(files_.RemoveFile("/out/results.json").ok());
+  }
+  // A disk that is full at the start may have room later.
+  files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 0, /*lasting=*/true});
+  EXPECT_EQ(MakeEvaluation(config, "", {}, &files_, stop_).status(), absl::OkStatus());
 }
 
 TEST_F(DetectionEvaluationTest, SaysThatTheModelHasDiverged) {

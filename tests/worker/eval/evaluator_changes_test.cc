@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "common/checkpoint/retention.h"
 #include "tests/worker/eval/evaluator_testing.h"
@@ -14,7 +15,6 @@ namespace pushpull {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Somebody has copied the last checkpoint of a finished run into the folder, for a comparison.
 TEST_F(EvaluatorTest, WaitsForTheFoldersOwnRun) {
@@ -121,6 +121,18 @@ TEST_F(EvaluatorTest, WeightsThatCannotBeReadAreReadAgain) {
   }
   EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 200));
   EXPECT_EQ(sink.Count("read: Input/output error"), 2);
+}
+
+TEST_F(EvaluatorTest, AnExportThatFailsDoesNotEndIt) {
+  Publish(100, 1, /*done=*/true);
+  FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.5; });
+  fake.export_status = absl::ResourceExhaustedError("eval_config.export_path: no space left");
+  EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).value, 0.5);
+  options_.run_once = true;
+  EXPECT_EQ(Run([](int) {}, &fake), fake.export_status);
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["accuracy"], 0.5);
 }
 
 }  // namespace

@@ -43,11 +43,13 @@ class FakeEvaluation final : public Evaluation {
                                        const ProgressFn& progress) override {
     EvaluationReport report;
     report.scalars = {{"accuracy", measure_(runs_++)}};
+    report.export_status = export_status;
     if (on_run) on_run(progress);
     return report;
   }
 
   std::function<void(const ProgressFn& progress)> on_run;
+  absl::Status export_status;  // of the reports
 
  private:
   const VariableLayout layout_;
