@@ -88,6 +88,7 @@ absl::Status BestRecorder::Record(const BestCheckpoint& measured) {
         measured.step, measured.metric, measured.value, gone);
     return absl::OkStatus();
   }
+  PP_RETURN_IF_ERROR(MakeDirectories(*files_, eval_dir_));
   PP_RETURN_IF_ERROR(WriteBestCheckpoint(*files_, eval_dir_, measured));
   best_ = measured;
   replaces_recorded_ = false;

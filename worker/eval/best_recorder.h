@@ -19,8 +19,8 @@ namespace pushpull {
 
 class BestRecorder {
  public:
-  // The file is in `eval_dir`, which must exist when a measurement is settled. `files` must outlive
-  // the recorder.
+  // The file is in `eval_dir`, which is created if it is missing when a measurement is recorded.
+  // `files` must outlive the recorder.
   BestRecorder(FileSystem* files, std::string checkpoint_dir, std::string eval_dir);
 
   // Adds the measurement of a checkpoint, with its run_id and epoch; the value is not NaN. Settle

@@ -344,8 +344,14 @@ absl::Status Evaluator::OpenFiles(const CheckpointManifest& manifest) {
     events_ = *std::move(events);
     return absl::OkStatus();
   }
-  if (options_.records_best) return NamingEvalDir(events.status());
-  LOG(WARNING) << "no event file is written: " << events.status().message();
+  if (!options_.records_best) {
+    LOG(WARNING) << "no event file is written: " << events.status().message();
+    return absl::OkStatus();
+  }
+  if (!IsPassing(events.status())) return NamingEvalDir(events.status());
+  LOG(WARNING) << "no event file can be created at the moment, trying again: "
+               << events.status().message();
+  events_ = EventWriter::CreateAtFirstFlush(context_.files, options_.eval_dir);
   return absl::OkStatus();
 }
 
@@ -370,6 +376,8 @@ void Evaluator::Report(const CheckpointManifest& manifest, const EvaluationRepor
     if (!std::isnan(scalar.value)) defined.push_back(scalar);
   }
   events_->AddScalars(step, defined);
+  // The folder is missing if the disk was full when the evaluator began.
+  MakeDirectories(*context_.files, options_.eval_dir).IgnoreError();
   // The writer logs a failure, keeps the events and writes them later. All images together may be
   // more than it keeps.
   events_->Flush().IgnoreError();

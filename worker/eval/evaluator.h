@@ -85,11 +85,11 @@ class Evaluator {
   // FAILED_PRECONDITION: the checkpoint belongs to another model (the message names the first
   // variable that differs). With run_once also DATA_LOSS: a checkpoint was refused and none could
   // be evaluated; UNAVAILABLE: checkpoints could not be read in time, and no other could be
-  // evaluated. Other errors of the evaluation, and of eval_dir before the first one, in which no
-  // file can be created. A directory or a checkpoint that cannot be read (IsReadFailure) is logged
-  // and read again, with run_once until the wait is over. What cannot be written after an
-  // evaluation is logged and tried again: events by EventWriter, best_checkpoint at each poll, and
-  // a few times before Run returns.
+  // evaluated. Other errors of the evaluation, and of eval_dir, in which no file can be created;
+  // one that may pass (passing_error.h) is logged, and the files are created later. A directory or
+  // a checkpoint that cannot be read (IsReadFailure) is logged and read again, with run_once until
+  // the wait is over. What cannot be written after an evaluation is logged and tried again: events
+  // by EventWriter, best_checkpoint at each poll, and a few times before Run returns.
   absl::Status Run();
 
   // Returns whether Run has ended because the config has changed. Another evaluation then has to

@@ -1,6 +1,7 @@
 // Tests what the evaluator does when something changes around it: the runs in its folder, the
 // config, or whether its files can be read and written.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,33 @@ TEST_F(EvaluatorTest, AnExportThatFailsDoesNotEndIt) {
   options_.run_once = true;
   EXPECT_EQ(Run([](int) {}, &fake), fake.export_status);
   EXPECT_EQ(nlohmann::json::parse(results_.str())["accuracy"], 0.5);
+}
+
+TEST_F(EvaluatorTest, AFullDiskAtTheStartOnlyDelaysTheFiles) {
+  Publish(100, 1, /*done=*/true);
+  files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 0, /*lasting=*/true});
+  EXPECT_EQ(Run([&](int call) {
+              if (call == 2) files_.SetFault(std::nullopt);
+            }),
+            absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100));
+  const auto best = ReadBestCheckpoint(files_, "/d/eval");
+  EXPECT_TRUE(best.ok() && best->has_value());
+}
+
+TEST_F(EvaluatorTest, AFullDiskWhileAnotherRunBeginsOnlyDelaysTheFiles) {
+  Publish(100, 1);
+  EXPECT_EQ(Run([&](int call) {
+              if (call == 1) {
+                ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000100"), absl::OkStatus());
+                Publish({.step = 200, .training_done = true, .run_id = std::string(32, 'e')});
+                files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 0, /*lasting=*/true});
+              }
+              if (call == 3) files_.SetFault(std::nullopt);
+            }),
+            absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 200));
+  EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).step, 200);
 }
 
 }  // namespace
