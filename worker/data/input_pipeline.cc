@@ -151,7 +151,6 @@ void InputPipeline::StartBatches() {
     batch.boxes.resize(batch.n);
     batch.windows.resize(batch.n);
     batch.original_sizes.resize(batch.n);
-    batch.damage.resize(batch.n);
     if (buffer->packer.has_value()) buffer->packer->Begin(batch.n);
     prepared_.push_back(buffer);
     cursor.step = batch.step + 1;
@@ -244,7 +243,6 @@ absl::Status InputPipeline::Fill(const Claim& claim, Scratch* scratch, int64_t* 
       *failed = i;
       return decoded;
     }
-    batch.damage[i] = scratch->image.damage();
     batch.windows[i] = WindowOf(options_.shape, {scratch->image.height(), scratch->image.width()});
     const Shift shift = DrawShift(options_.augmentation, seed, sample.position);
     if (claim.buffer->packer.has_value()) {

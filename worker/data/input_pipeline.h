@@ -60,7 +60,6 @@ struct InputBatch {
   std::vector<std::vector<Box>> boxes;
   std::vector<InputWindow> windows;       // [n]; the part of the input that each image fills
   std::vector<ImageSize> original_sizes;  // [n]; sizes of the images as decoded
-  std::vector<std::string> damage;        // [n]; Image::damage of what was decoded
   std::vector<Sample> samples;            // [n]; positions in the run and indices in the source
 };
 

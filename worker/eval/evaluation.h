@@ -66,13 +66,15 @@ class Evaluation {
                                                const ProgressFn& progress) = 0;
 };
 
-// Makes the evaluation for the config's model and opens the data set of eval_input_reader. Blocks
-// as OpenImageSource does. The evaluation uses eval_config.num_examples examples, or all if that is
-// unset or there are fewer: of a detector's the first ones, of a classifier's such that are spread
-// evenly over the data set. A detector's export is written to `files`, which must outlive the
-// evaluation, as must compute.device. `config` must be valid. CANCELLED: `stop` became true; it is
-// read only while the data set is opened. Other errors as OpenImageSource, and those of an
-// export_path at which no file can be created; one that may pass (passing_error.h) is only logged.
+// Makes the evaluation for the config's model, opens the data set of eval_input_reader, and reads
+// each image that is evaluated once, to see whether it can be decoded. Blocks until done. The
+// evaluation uses eval_config.num_examples examples, or all if that is unset or there are fewer: of
+// a detector's the first ones, of a classifier's such that are spread evenly over the data set. A
+// detector's export is written to `files`, which must outlive the evaluation, as must
+// compute.device. `config` must be valid. CANCELLED: `stop` became true; it is read only while the
+// data set is opened and its images are read. Other errors as OpenImageSource and
+// ImageSource::Check, and those of an export_path at which no file can be created; one that may
+// pass (passing_error.h) is only logged.
 absl::StatusOr<std::unique_ptr<Evaluation>> MakeEvaluation(
     const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
     const ComputeOptions& compute, FileSystem* files, const std::atomic<bool>& stop);

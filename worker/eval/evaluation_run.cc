@@ -7,8 +7,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
+#include "worker/data/check_examples.h"
 #include "worker/data/class_names.h"
-#include "worker/data/image_problems.h"
 #include "worker/data/image_source_factory.h"
 #include "worker/sampling/sampler.h"
 
@@ -17,6 +17,33 @@ namespace {
 
 // Decoding is cheap compared with the network, so a few threads suffice.
 constexpr int kMaxInputThreads = 4;
+
+// The examples of a data set that are evaluated, as a data set of its own.
+class EvaluatedExamples final : public ImageSource {
+ public:
+  // `source` must outlive the object.
+  EvaluatedExamples(const ImageSource* source, const Sampler& sampler) : source_(source) {
+    std::vector<Sample> batch;
+    for (int64_t step = 0; step == 0 || !batch.empty(); ++step) {
+      sampler.GetBatch(step, 0, &batch);
+      for (const Sample& sample : batch) indices_.push_back(sample.index);
+    }
+  }
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  int num_classes() const override { return source_->num_classes(); }
+  std::string describe() const override { return source_->describe(); }
+  absl::Status Get(int64_t index, Example* example) const override {
+    return source_->Get(indices_[index], example);
+  }
+  absl::Status Check(ThreadPool* pool, StoppedFn stopped) const override {
+    return CheckExamples(*this, describe(), pool, stopped,
+                         [this](int64_t i, Example* example) { return Get(i, example); });
+  }
+
+ private:
+  const ImageSource* const source_;
+  std::vector<int64_t> indices_;  // in the source
+};
 
 }  // namespace
 
@@ -68,6 +95,9 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
       std::min<int64_t>(config.eval_config().batch_size(), result->num_examples_);
   sampler_options.shuffle = false;
   const Sampler sampler(sampler_options);
+  // An image that cannot be read would end each evaluation, and only the first one would be named.
+  PP_RETURN_IF_ERROR(EvaluatedExamples(result->source_.get(), sampler)
+                         .Check(result->pool(), source_options.stopped));
   InputPipelineOptions input_options;
   input_options.shape = InputShapeOf(result->spec_);
   input_options.num_threads = std::min(compute.threads, kMaxInputThreads);
@@ -98,7 +128,6 @@ absl::Status EvaluationRun::ForEachBatch(
     absl::FunctionRef<absl::Status(const InputBatch& input, const StepResult& result)> use) {
   network_->StageVariables(variables, 0, static_cast<int64_t>(variables.size()));
   int64_t examples = 0;
-  ImageProblems damaged;
   for (int64_t step = 0; examples < num_examples_; ++step) {
     if (stop.load()) return absl::CancelledError("stopped during an evaluation");
     PP_ASSIGN_OR_RETURN(const InputBatch* input, input_->Next(step, 0));
@@ -111,12 +140,8 @@ absl::Status EvaluationRun::ForEachBatch(
     batch.objects = objects_.spans();
     PP_ASSIGN_OR_RETURN(const StepResult result, network_->Evaluate(variables, batch, num_updates));
     PP_RETURN_IF_ERROR(use(*input, result));
-    for (int64_t i = 0; i < input->n; ++i) damaged.Add(input->samples[i].index, input->damage[i]);
     examples += result.samples;
     if (progress) progress(examples, num_examples_);
-  }
-  if (!std::exchange(damage_is_logged_, true)) {
-    damaged.LogDamage(source_->describe(), num_examples_);
   }
   return absl::OkStatus();
 }

@@ -31,7 +31,8 @@ int64_t NumEvaluated(const config::EvalConfig& config, int64_t size);
 // Not thread-safe.
 class EvaluationRun {
  public:
-  // Arguments and errors as MakeEvaluation.
+  // Arguments and errors as MakeEvaluation. Reads each image that is evaluated once, and logs which
+  // are damaged.
   static absl::StatusOr<std::unique_ptr<EvaluationRun>> Create(
       const config::TrainEvalPipelineConfig& config, const std::string& data_dir,
       const ComputeOptions& compute, const std::atomic<bool>& stop);
@@ -48,8 +49,7 @@ class EvaluationRun {
   // Evaluates all batches in order and calls use(input, result) after each one; during that call,
   // network().outputs() are those of the batch. Then calls progress(done, num_examples()), unless
   // it is empty, with the number of examples that are evaluated. Stops at the first error,
-  // including one of `use`. CANCELLED: `stop` became true; it is read before each batch. The end of
-  // the first call that succeeds logs which images are damaged.
+  // including one of `use`. CANCELLED: `stop` became true; it is read before each batch.
   absl::Status ForEachBatch(
       absl::Span<const float> variables, int64_t num_updates, const std::atomic<bool>& stop,
       const std::function<void(int64_t done, int64_t total)>& progress,
@@ -66,7 +66,6 @@ class EvaluationRun {
   std::unique_ptr<ImageSource> source_;
   std::unique_ptr<InputPipeline> input_;
   BatchObjects objects_;
-  bool damage_is_logged_ = false;
 };
 
 }  // namespace pushpull

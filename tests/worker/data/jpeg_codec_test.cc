@@ -225,25 +225,5 @@ TEST(JpegCodecTest, DamagedArithmeticCodeIsNamed) {
   EXPECT_THAT(image.damage, testing::HasSubstr("bad arithmetic code"));
 }
 
-TEST(JpegCodecTest, AnEditedImageThatIsDamagedSaysSo) {
-  EditableImage edited;
-  for (const bool encoded : {true, false}) {
-    for (const bool damaged : {true, false}) {
-      const std::string file = damaged ? EndJpegEarly(Encode({97, 131})) : Encode({97, 131});
-      Image image;
-      ASSERT_TRUE(DecodeAllButJpeg(file, "d.jpg", &image).ok());
-      if (!encoded) {
-        ASSERT_TRUE(DecodeIfJpeg(&image).ok());
-      }
-      edited.Take(&image);
-      ASSERT_TRUE(edited.Decode().ok());
-      EXPECT_EQ(edited.damage(),
-                damaged ? "d.jpg: the JPEG data are damaged (Corrupt JPEG data: premature end of "
-                          "data segment)"
-                        : "");
-    }
-  }
-}
-
 }  // namespace
 }  // namespace pushpull

@@ -17,7 +17,9 @@
 namespace pushpull {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // What an evaluation of some weights has looked at.
 struct Seen {
@@ -105,7 +107,7 @@ TEST_F(EvaluationRunTest, RefusesOtherClassFoldersThanThoseOfTraining) {
   config.mutable_train_input_reader()->mutable_image_folder_input_reader()->set_path("train");
   const absl::Status status = EvaluationRun::Create(config, folder_.path(), {}, stop_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("class 2 is \"dog\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("class 2 is \"dog\""));
 }
 
 TEST_F(EvaluationRunTest, NamesDamagedImagesOnceAndUsesThem) {
@@ -125,6 +127,23 @@ TEST_F(EvaluationRunTest, NamesDamagedImagesOnceAndUsesThem) {
     EXPECT_EQ(sink_.Count("1 of 12 images are damaged"), 1);
     EXPECT_EQ(sink_.Count("photos/bee/0.pgm: the JPEG data are damaged"), 1);
   }
+}
+
+TEST_F(EvaluationRunTest, NamesAllUnreadableImagesAtTheStart) {
+  config::TrainEvalPipelineConfig config = FolderConfig();
+  const std::string truncated = EncodeJpeg(MakeImage(32, 32, 3)).substr(0, 40);
+  folder_.Write("photos/ant/3.pgm", truncated);  // number 3
+  folder_.Write("photos/bee/3.pgm", truncated);  // number 7
+  const absl::Status status = EvaluationRun::Create(config, folder_.path(), {}, stop_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("2 of 12 images cannot be read"),
+                                                   HasSubstr("ant/3.pgm"), HasSubstr("bee/3.pgm")));
+  // Numbers 0, 2, 4, 6, 8 and 10 can be read.
+  config.mutable_eval_config()->set_num_examples(6);
+  EXPECT_EQ(Evaluate(config).labels.size(), 6u);
+  stop_ = true;
+  EXPECT_EQ(EvaluationRun::Create(config, folder_.path(), {}, stop_).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 // The numbers of a detector's examples are the image_id of its results.

@@ -19,9 +19,7 @@ void EditableImage::Take(Image* image) {
   std::swap(bytes_, image->pixels);
   encoded_.jpeg = std::move(image->jpeg);
   encoded_.jpeg_name = std::move(image->jpeg_name);
-  encoded_.damage = std::move(image->damage);
   image->jpeg.clear();
-  image->damage.clear();
 }
 
 absl::Status EditableImage::Decode() {

@@ -11,7 +11,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,8 +31,6 @@ class EditableImage {
   // Decodes the image if it is still encoded. Returns the error of the decoding, whichever call
   // needed the pixels; after an error they are black.
   absl::Status Decode();
-  // Returns Image::damage of the image as far as it is decoded.
-  const std::string& damage() const { return encoded_.damage; }
 
   int height() const { return map_.height; }
   int width() const { return map_.width; }
@@ -79,7 +76,7 @@ class EditableImage {
   int stored_width_ = 0;
   int channels_ = 0;
   PixelMap map_ = {};
-  Image encoded_;  // its `jpeg` is not empty before the image is decoded; `damage` holds for bytes_
+  Image encoded_;  // its `jpeg` is not empty before the image is decoded
   absl::Status status_;
   bool is_float_ = false;
   std::vector<uint8_t> bytes_, byte_scratch_;
