@@ -214,7 +214,7 @@ absl::StatusOr<nlohmann::ordered_json> ClassifyImage(const std::string& path, co
                                                      const std::vector<std::string>& names,
                                                      ImageClassifier* classifier) {
   PP_ASSIGN_OR_RETURN(const std::vector<ClassProbability> classes,
-                      classifier->Classify(image, absl::GetFlag(FLAGS_top_k)));
+                      classifier->Classify(image, path, absl::GetFlag(FLAGS_top_k)));
   nlohmann::ordered_json json = ImageJson(path, image);
   json["classes"] = nlohmann::ordered_json::array();
   for (const ClassProbability& found : classes) json["classes"].push_back(ToJson(found, names));

@@ -1,6 +1,7 @@
 // Tested by tests/worker/eval/evaluator_test.cc.
 #include "worker/eval/classifier_evaluation.h"
 
+#include <cmath>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -46,6 +47,12 @@ absl::StatusOr<EvaluationReport> ClassifierEvaluation::Run(absl::Span<const floa
                     {"accuracy_top5", metrics.accuracy_top5},
                     {"loss", metrics.loss}};
   report.examples = metrics.examples;
+  if (!std::isfinite(metrics.loss)) {
+    report.explanation =
+        "the model has diverged: the scores of the network are not all finite. Lower the learning "
+        "rate or clip gradients, and go back to an earlier checkpoint with ps_server "
+        "--from_checkpoint.";
+  }
   return report;
 }
 

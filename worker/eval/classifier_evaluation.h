@@ -45,7 +45,8 @@ class ClassifierEvaluation final : public Evaluation {
   absl::StatusOr<ClassificationMetrics> Measure(absl::Span<const float> variables,
                                                 int64_t num_updates, const std::atomic<bool>& stop,
                                                 const ProgressFn& progress = nullptr);
-  // Reports the scalars accuracy, accuracy_top5 and loss.
+  // Reports the scalars accuracy, accuracy_top5 and loss, and in the explanation that the model has
+  // diverged.
   absl::StatusOr<EvaluationReport> Run(absl::Span<const float> variables, int64_t num_updates,
                                        const std::atomic<bool>& stop,
                                        const ProgressFn& progress) override;

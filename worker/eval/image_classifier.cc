@@ -12,6 +12,7 @@
 namespace pushpull {
 namespace {
 
+// Returns no finite probability if a score is NaN or positive infinity.
 std::vector<ClassProbability> Softmax(absl::Span<const float> scores) {
   const double highest = *std::max_element(scores.begin(), scores.end());
   std::vector<ClassProbability> classes;
@@ -40,11 +41,16 @@ absl::StatusOr<std::unique_ptr<ImageClassifier>> ImageClassifier::Load(
 }
 
 absl::StatusOr<std::vector<ClassProbability>> ImageClassifier::Classify(const Image& image,
+                                                                        const std::string& image_id,
                                                                         int count) {
   CHECK_GE(count, 1);
   PP_RETURN_IF_ERROR(network_->Infer(image));
   std::vector<ClassProbability> classes =
       Softmax({network_->outputs()[0], static_cast<size_t>(network_->spec().num_classes)});
+  LOG_IF(WARNING, !std::isfinite(classes[0].probability))
+      << image_id << ": the scores of the network are not all finite, and neither are the "
+      << "probabilities: the model of step " << step()
+      << " has diverged; use an earlier checkpoint";
   std::stable_sort(classes.begin(), classes.end(),
                    [](const ClassProbability& a, const ClassProbability& b) {
                      return a.probability > b.probability;

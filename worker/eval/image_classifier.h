@@ -34,8 +34,11 @@ class ImageClassifier {
   uint64_t step() const { return network_->step(); }
 
   // Returns the `count` (>= 1) most probable classes, or all if there are fewer; the most probable
-  // one is first, and among equal ones that with the lowest label. Blocks until computed.
-  absl::StatusOr<std::vector<ClassProbability>> Classify(const Image& image, int count);
+  // one is first, and among equal ones that with the lowest label. Blocks until computed. Logs a
+  // warning that begins with `image_id` if the network's scores are not finite, so that the
+  // probabilities are NaN.
+  absl::StatusOr<std::vector<ClassProbability>> Classify(const Image& image,
+                                                         const std::string& image_id, int count);
 
  private:
   explicit ImageClassifier(std::unique_ptr<TrainedNetwork> network)

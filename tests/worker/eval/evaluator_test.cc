@@ -1,6 +1,8 @@
 #include "worker/eval/evaluator.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +65,17 @@ TEST(ClassifierEvaluation, UsesTheWholeSetWhenItIsSmaller) {
   config::TrainEvalPipelineConfig config = TinyConfig();
   config.mutable_eval_config()->set_num_examples(5000);
   EXPECT_EQ(MakeClassifierEvaluation(config)->num_examples(), 30);
+}
+
+TEST(ClassifierEvaluation, SaysThatTheModelHasDiverged) {
+  const std::atomic<bool> go = false;
+  const auto evaluation = MakeClassifierEvaluation(TinyConfig());
+  std::vector<float> weights = TinyWeights(evaluation->layout(), 3);
+  EXPECT_EQ(evaluation->Run(weights, 10, go, nullptr)->explanation, "");
+  std::fill(weights.begin(), weights.end(), std::nanf(""));
+  const auto report = evaluation->Run(weights, 10, go, nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(report->explanation, HasSubstr("the model has diverged: "));
 }
 
 TEST(ClassifierEvaluation, ComputesTheShareOfTheInitialStatistics) {

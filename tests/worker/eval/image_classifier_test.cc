@@ -10,6 +10,7 @@
 
 #include "common/model/model_layout.h"
 #include "tests/testkit/memory_file_system.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 #include "tests/testkit/ssd_test_config.h"
 #include "tests/worker/eval/eval_testing.h"
 #include "worker/data/image_source_factory.h"
@@ -55,7 +56,7 @@ TEST_F(ImageClassifierTest, ReturnsTheMostProbableClassesFirst) {
   const auto newest = Load({});
   ASSERT_TRUE(newest.ok()) << newest.status();
   EXPECT_EQ((*newest)->step(), 9);
-  const auto all = (*newest)->Classify(ExampleAt(0).image, 100);
+  const auto all = (*newest)->Classify(ExampleAt(0).image, "a.png", 100);
   ASSERT_TRUE(all.ok()) << all.status();
   ASSERT_EQ(all->size(), 10u);
   double sum = 0.0;
@@ -69,12 +70,12 @@ TEST_F(ImageClassifierTest, ReturnsTheMostProbableClassesFirst) {
   }
   EXPECT_NEAR(sum, 1.0, 1e-12);
   EXPECT_EQ(seen, std::vector<bool>(10, true));
-  const auto three = (*newest)->Classify(ExampleAt(0).image, 3);
+  const auto three = (*newest)->Classify(ExampleAt(0).image, "a.png", 3);
   ASSERT_EQ(three->size(), 3u);
   EXPECT_EQ((*three)[2].label, (*all)[2].label);
   const auto older = Load({.step = 5});
   ASSERT_TRUE(older.ok()) << older.status();
-  EXPECT_NE((*older)->Classify(ExampleAt(0).image, 1)->front().probability,
+  EXPECT_NE((*older)->Classify(ExampleAt(0).image, "a.png", 1)->front().probability,
             all->front().probability);
 }
 
@@ -87,7 +88,7 @@ TEST_F(ImageClassifierTest, AgreesWithTheAccuracyAndLossOfTheEvaluator) {
   double loss = 0.0;
   for (int64_t i = 0; i < examples; ++i) {
     const Example example = ExampleAt(i * source_->size() / examples);
-    const auto classes = (*classifier)->Classify(example.image, 10);
+    const auto classes = (*classifier)->Classify(example.image, "a.png", 10);
     ASSERT_TRUE(classes.ok()) << classes.status();
     correct += classes->front().label == example.label;
     for (const ClassProbability& found : *classes) {
@@ -103,6 +104,27 @@ TEST_F(ImageClassifierTest, AgreesWithTheAccuracyAndLossOfTheEvaluator) {
   EXPECT_NEAR(static_cast<double>(correct) / static_cast<double>(examples), metrics->accuracy,
               1e-12);
   EXPECT_NEAR(loss / static_cast<double>(examples), metrics->loss, 1e-4 * metrics->loss);
+}
+
+TEST_F(ImageClassifierTest, WarnsThatTheModelHasDiverged) {
+  const VariableLayout layout = BuildVariableLayout(config_);
+  CheckpointManifest manifest;
+  manifest.run_id = TinyCheckpoint().run_id;
+  manifest.epoch = 1;
+  manifest.step = 11;
+  const std::vector<float> diverged(layout.total_elements(), std::nanf(""));
+  ASSERT_EQ(PublishOneShard(files_, "/run", layout, manifest, diverged, {}), absl::OkStatus());
+  const auto classifier = Load({});
+  ASSERT_TRUE(classifier.ok()) << classifier.status();
+  const WarningSink sink;
+  const auto classes = (*classifier)->Classify(ExampleAt(0).image, "a.png", 5);
+  ASSERT_TRUE(classes.ok()) << classes.status();
+  EXPECT_TRUE(std::isnan((*classes)[0].probability));
+  EXPECT_EQ(sink.Count("a.png: the scores of the network are not all finite"), 1);
+  EXPECT_EQ(sink.Count("the model of step 11 has diverged"), 1);
+  const auto older = Load({.step = 9});
+  ASSERT_TRUE((*older)->Classify(ExampleAt(0).image, "b.png", 5).ok());
+  EXPECT_EQ(sink.Count("b.png"), 0);
 }
 
 TEST_F(ImageClassifierTest, NamesTheReasonIfNothingCanBeLoaded) {

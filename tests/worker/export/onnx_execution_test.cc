@@ -84,7 +84,7 @@ class OnnxExecutionTest : public testing::Test {
     ExpectEachClose("logits", ImageOf(outputs.at("logits"), n), Heads(0), tolerance_);
     const auto classifier = ImageClassifier::Load(*files_, "/run", config_, {});
     ASSERT_TRUE(classifier.ok()) << classifier.status();
-    const auto classes = (*classifier)->Classify(image, 1000);
+    const auto classes = (*classifier)->Classify(image, "image", 1000);
     ASSERT_TRUE(classes.ok()) << classes.status();
     std::vector<float> probabilities(classes->size());
     for (const ClassProbability& entry : *classes) {
