@@ -2,6 +2,7 @@
 // the supervisor starts each of these as the same program with --clone_index.
 // Tested by tests/e2e/training_test.py.
 // Tested by tests/e2e/bad_input_test.py.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -241,6 +242,7 @@ std::unique_ptr<GpuProbe> OpenProbe(const Device* device, const Clock* clock, in
 }
 
 absl::Status RunAsClone(WorkerOptions options, int clone) {
+  prctl(PR_SET_NAME, "worker");  // which ps and pgrep show; otherwise "exe", after /proc/self/exe
   SteadyClock clock;
   StopSwitch stop;
   // The supervisor forwards its signals to the clones.
@@ -307,16 +309,19 @@ std::unique_ptr<GpuMonitor> OpenMonitor() {
   return nullptr;
 }
 
-// The clones are this program with `flags` and the flags of their own.
-SupervisorOptions SupervisorOptionsFor(int num_clones, const std::vector<std::string>& flags) {
+// The clones are this program with its flags and the flags of their own. A clone that is started
+// later has the same program and flags, although a file of flags or the program may have changed.
+SupervisorOptions SupervisorOptionsFor(int num_clones) {
   SupervisorOptions options;
   options.num_clones = num_clones;
+  options.program = "/proc/self/exe";
   options.permanent_exit_codes = {kExitUsage, kExitBadInput, kExitMissingInput, kExitInternal,
                                   kExitPeerLost};
   options.renewing_exit_codes = {kExitJobChanged};
   options.leaving_exit_codes = {kExitEvicted};
   options.exit_code_internal = kExitInternal;
-  options.command = [path = OwnPath(), flags](int clone, const CloneState& state) {
+  options.command = [path = OwnPath(), flags = FlagsThatAreSet()](int clone,
+                                                                  const CloneState& state) {
     std::vector<std::string> command = {path};
     command.insert(command.end(), flags.begin(), flags.end());
     command.push_back(absl::StrCat("--clone_index=", clone));
@@ -365,7 +370,7 @@ absl::Status StatusOfClones(int code) {
   }
 }
 
-absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std::string>& flags) {
+absl::Status RunAsSupervisor(const WorkerOptions& options) {
   SteadyClock clock;
   StopSwitch stop;
   std::atomic<int> stop_signal{0};
@@ -384,7 +389,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   if (!trace.empty()) PP_RETURN_IF_ERROR(StartTrace(files, trace));
   LogStart(options);
   GpuReport gpu_report(OpenMonitor(), &clock);
-  Supervisor supervisor(SupervisorOptionsFor(options.num_clones, flags), &clock, &stop_signal,
+  Supervisor supervisor(SupervisorOptionsFor(options.num_clones), &clock, &stop_signal,
                         [&](const std::vector<CloneState>& clones) {
                           ShowProgress(clones, &gpu_report, &progress, &line);
                         });
@@ -411,7 +416,7 @@ absl::Status RunAsSupervisor(const WorkerOptions& options, const std::vector<std
   return StatusOfClones(code);
 }
 
-absl::Status RunWorker(const std::vector<std::string>& flags) {
+absl::Status RunWorker() {
   PP_ASSIGN_OR_RETURN(const ClusterSpec cluster, ClusterFromFlags());
   PP_RETURN_IF_ERROR(CheckFlags());
   WorkerOptions options = OptionsFromFlags(cluster);
@@ -421,14 +426,13 @@ absl::Status RunWorker(const std::vector<std::string>& flags) {
   const int clone = absl::GetFlag(FLAGS_clone_index);
   if (clone >= 0) return RunAsClone(std::move(options), clone);
   LOG(INFO) << cluster.Describe();
-  return RunAsSupervisor(options, flags);
+  return RunAsSupervisor(options);
 }
 
 }  // namespace
 }  // namespace pushpull
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> flags(argv + 1, argv + argc);
   pushpull::MainOptions options;
   options.usage = "Trains with num_clones clone processes against a parameter server.";
   const pushpull::MainArguments arguments = pushpull::InitMain(argc, argv, options);
@@ -437,5 +441,5 @@ int main(int argc, char** argv) {
         "--check_config: a worker takes its pipeline config from the server; ps_server "
         "--check_config --pipeline_config_path=FILE checks it"));
   }
-  return pushpull::FinishMain(pushpull::RunWorker(flags));
+  return pushpull::FinishMain(pushpull::RunWorker());
 }

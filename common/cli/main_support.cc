@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -202,6 +203,17 @@ MainArguments InitMain(int argc, char** argv, const MainOptions& options) {
   // A write beyond the limit of file sizes (ulimit -f) then returns an error, which names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   return result;
+}
+
+std::vector<std::string> FlagsThatAreSet() {
+  std::vector<std::string> set;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!IsOurSource(flag->Filename())) continue;
+    const std::string value = flag->CurrentValue();
+    if (value != flag->DefaultValue()) set.push_back(absl::StrCat("--", name, "=", value));
+  }
+  std::sort(set.begin(), set.end());
+  return set;
 }
 
 int FinishMain(const absl::Status& status) {

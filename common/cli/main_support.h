@@ -32,6 +32,11 @@ struct MainArguments {
 // suggestion for an unknown flag).
 MainArguments InitMain(int argc, char** argv, const MainOptions& options);
 
+// Returns the flags of the project's sources whose values are not their defaults, in the order of
+// their names, each as "--name=value". A program that starts itself with them has the same flags,
+// wherever the first process has read them: its arguments, --flagfile or --fromenv.
+std::vector<std::string> FlagsThatAreSet();
+
 // Returns the version of the build, for example "0.1.0+1a2b3c4".
 absl::string_view BuildVersion();
 

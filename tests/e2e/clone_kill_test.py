@@ -8,11 +8,12 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import statistics
 import time
 
-from harness import free_port, main
+from harness import BIN, free_port, main
 from administrators import FULL, AdministratorTest
 
 KILLS = int(os.environ.get("PUSHPULL_TEST_KILLS", "50" if FULL else "3"))
@@ -87,6 +88,32 @@ class CloneKill(AdministratorTest):
         last = max(int(path.name[5:]) for path in pathlib.Path(self.folder / "run").glob("ckpt-*"))
         self.train(self.write_config("straight.config", steps=last), "straight", worker_flags=["--threads=1"])
         self.assertEqual(self.checkpoint(last), self.checkpoint(last, "straight"))
+
+    def test_a_clone_that_starts_again_has_the_flags_and_the_program_of_the_others(self):
+        flags = self.folder / "worker.flags"
+        flags.write_text("--num_clones=2\n--threads=1\n")
+        program = self.folder / "worker"
+        shutil.copy(BIN / "worker", program)
+        self.start_server(self.write_config(steps=1000000))
+        worker = self.start("worker.log", program, f"--ps={self.address()}", f"--flagfile={flags}", "--")
+
+        def both_train(status):
+            return len(status["clones"]) == 2 and all(clone["contributions"] >= 5 for clone in status["clones"])
+
+        self.wait_until(both_train, what="five contributions of each clone")
+        flags.write_text("--num_clones=3\n--threads=1\n")
+        another = self.folder / "another"
+        shutil.copy("/bin/false", another)
+        another.replace(program)
+        killed = self.clone_pid(worker, 1)
+        os.kill(killed, signal.SIGKILL)
+        worker.wait_for("clone 1 died (killed by signal 9)")
+        # In each step a contribution of each clone counts. The killed clone may have contributed to the open one.
+        self.wait_for_step(self.status()["version"] + 3)
+        self.assertEqual(worker.text().count("starting it again"), 1, worker.text())
+        started = self.clone_pid(worker, 1)
+        self.assertNotEqual(started, killed)
+        self.assertEqual(pathlib.Path(f"/proc/{started}/comm").read_text(), "worker\n")
 
     def test_no_clone_outlives_its_supervisor(self):
         _, worker, _ = self.start_job()

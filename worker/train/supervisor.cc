@@ -33,7 +33,7 @@ std::string DescribeDeath(int wait_status) {
 }
 
 // Runs in the child between fork and exec, so it may only make async-signal-safe calls.
-[[noreturn]] void ExecClone(char* const* argv, int socket, pid_t parent) {
+[[noreturn]] void ExecClone(const char* program, char* const* argv, int socket, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);
   sigset_t none;
@@ -44,7 +44,7 @@ std::string DescribeDeath(int wait_status) {
   } else {
     dup2(socket, Supervisor::kSupervisorFd);
   }
-  execv(argv[0], argv);
+  execv(program, argv);
   constexpr char kMessage[] = "worker: a clone process could not be started (exec failed)\n";
   (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   _exit(127);
@@ -96,9 +96,10 @@ absl::Status Supervisor::Start(int clone) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  const char* const program = options_.program.empty() ? argv[0] : options_.program.c_str();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) ExecClone(argv.data(), ends[1], parent);
+  if (pid == 0) ExecClone(program, argv.data(), ends[1], parent);
   const absl::Status forked = pid > 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "fork");
   close(ends[1]);
   if (!forked.ok()) {

@@ -50,6 +50,9 @@ struct SupervisorOptions {
   // Descriptor kSupervisorFd of that process is a socket, from which the clone reads its identity
   // (clone_identity.h) and to which it writes its reports (clone_report_codec.h).
   std::function<std::vector<std::string>(int clone, const CloneState& state)> command;
+  // The file that the processes execute; empty: the first word of their argv. "/proc/self/exe" is
+  // the program that runs the supervisor, also after another version has taken its path.
+  std::string program;
   // Exit codes that a restart cannot cure, such as for a bad config or a lost peer. All clones are
   // stopped, and Run returns the code.
   std::vector<int> permanent_exit_codes;

@@ -52,6 +52,26 @@ TEST(MainSupportDeathTest, InitMainReturnsWithValidFlags) {
               "argument x\nargument --y");
 }
 
+// Runs InitMain and prints what FlagsThatAreSet returns.
+void PrintFlagsThatAreSet(std::vector<std::string> arguments) {
+  std::vector<char*> argv = {const_cast<char*>("some/program")};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  InitMain(static_cast<int>(argv.size()) - 1, argv.data(), {.usage = "tests things"});
+  for (const std::string& flag : FlagsThatAreSet()) std::fprintf(stderr, "%s\n", flag.c_str());
+  std::exit(3);
+}
+
+TEST(MainSupportDeathTest, FlagsThatAreSetHaveTheirValuesWhereverTheyComeFrom) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/flags");
+  PosixFileSystem files;
+  ASSERT_EQ(WriteFileAtomically(files, file, "--log_level=warning\n--tls_ca=of the file\n"),
+            absl::OkStatus());
+  EXPECT_EXIT(PrintFlagsThatAreSet({"--tls_key", "a b", "--flagfile", file, "--insecure",
+                                    "--noinsecure", "--tls_ca=", "--check_config", "--"}),
+              ExitedWithCode(3), "^--check_config=true\n--log_level=warning\n--tls_key=a b\n$");
+}
+
 TEST(MainSupportDeathTest, UnknownFlagExits64WithASuggestion) {
   EXPECT_EXIT(Init({"--log_levle=info"}), ExitedWithCode(64),
               "program: unknown flag --log_levle; did you mean \"log_level\"");

@@ -97,6 +97,13 @@ TEST_F(SupervisorTest, TheNextProcessIsToldOfTheGpuOfTheOnesBefore) {
   EXPECT_EQ(Contents("gpus"), "new\nnew\non GPU-5a\non GPU-5a\n");
 }
 
+TEST_F(SupervisorTest, ExecutesTheProgramThatTheOptionsName) {
+  SupervisorOptions options = Options();
+  options.program = "/bin/true";
+  SteadyClock clock;
+  EXPECT_EQ(Run("exit 65", options, &clock), 0);
+}
+
 TEST_F(SupervisorTest, NoticesTheEndOfACloneIfSigchldWasIgnored) {
   struct sigaction before;
   ASSERT_EQ(sigaction(SIGCHLD, nullptr, &before), 0);
