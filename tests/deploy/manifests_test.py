@@ -4,6 +4,8 @@ import copy
 import functools
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
 import unittest
 
@@ -66,13 +68,27 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(kubernetes_schema.validate(document), [], name)
 
     def test_without_gpus(self):
-        """The edit that deploy/README.md describes gives valid manifests that use only the plain image."""
+        """The edit that deploy/README.md describes gives valid manifests that use only the plain image and the CPU."""
+        sed = re.search(r"^    (sed .*) deploy/kubernetes/tfjob.yaml \|$", (ROOT / "deploy" / "README.md").read_text(),
+                        re.MULTILINE).group(1)
         for name in ("tfjob.yaml", "tfjob_dynamic.yaml", "statefulset.yaml"):
-            lines = (FOLDER / name).read_text().splitlines()
-            edited = "\n".join(line.replace("pushpull-gpu:", "pushpull:") for line in lines if "nvidia.com/gpu" not in line)
+            edited = subprocess.run([*shlex.split(sed), str(FOLDER / name)], stdout=subprocess.PIPE, text=True,
+                                    check=True).stdout
             for document in yaml.safe_load_all(edited):
                 self.assertEqual(kubernetes_schema.validate(document), [], name)
             self.assertNotIn("gpu:", edited)
+            self.assertNotIn("cuda", edited)
+
+    def test_containers_with_a_gpu_never_compute_on_the_cpu(self):
+        """A program that a scheduler starts again after a GPU's failure must not go on without it."""
+        with_gpu = 0
+        for where, _, container in self.containers():
+            if "nvidia.com/gpu" not in container["resources"].get("limits", {}):
+                continue
+            with_gpu += 1
+            self.assertTrue(any(argument == "--device=cuda" or argument.startswith("--gpus=")
+                                for argument in container["command"]), where)
+        self.assertEqual(with_gpu, 3)
 
     def test_restricted(self):
         """The pods fulfil the restricted pod security standard, which the namespace enforces, and their root file

@@ -1,7 +1,8 @@
 """Runs the containers of a Kubernetes manifest as processes on this machine, in the environment that a pod would have.
 
 Three things are replaced, because this machine is not a cluster: pod addresses by loopback addresses, mounted volumes
-by folders, and the ports of probes and metrics by free ports. The rest of each command is used unchanged.
+by folders, and the ports of probes and metrics by free ports. --device=cuda is left out, because this machine need not
+have a GPU. The rest of each command is used unchanged.
 """
 import json
 import os
@@ -97,6 +98,8 @@ class Pods:
                 environment[variable["name"]] = self.local(variable["value"])
         command = [str(BIN / container["command"][0])]
         for argument in container["command"][1:]:
+            if argument == "--device=cuda":
+                continue
             argument = re.sub(r"\$\((\w+)\)", lambda match: environment[match.group(1)], argument)
             flag, value = self.local(argument).split("=", 1)
             if flag in FREE_PORT_FLAGS:
