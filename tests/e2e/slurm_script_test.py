@@ -20,13 +20,14 @@ SLURM = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", 
 
 class SlurmScript(EndToEndTest):
 
-    def test_job_on_one_node_needs_no_certificates(self):
+    def run_job(self, **environment):
+        """Runs a job on one node until it has ended, and checks that it has trained."""
         commands = self.folder / "commands"
         commands.mkdir()
         for name, script in (("srun", SRUN), ("scontrol", "#!/bin/bash\nexit 1\n")):
             (commands / name).write_text(script)
             (commands / name).chmod(0o755)
-        environment = {**os.environ, **SLURM, "PATH": f"{commands}:{os.environ['PATH']}", "LOGS": str(self.folder),
+        environment = {**os.environ, **SLURM, **environment, "PATH": f"{commands}:{os.environ['PATH']}", "LOGS": str(self.folder),
                        "BIN": str(BIN), "PIPELINE": str(self.write_config(steps=4)), "DATA_DIR": str(self.folder),
                        "TRAIN_DIR": str(self.folder / "run"), "PS_TASKS": "2", "WORKERS": "1", "CLONES": "1",
                        "PORT": str(20000 + os.getpid() % 12000)}  # below those that the kernel gives out
@@ -35,6 +36,15 @@ class SlurmScript(EndToEndTest):
         self.assertEqual(job.wait(), 0, [log.read_text() for log in logs if log.exists()])
         self.assertTrue((self.folder / "run" / "ckpt-00000004").is_dir())
         self.assertNotIn("back into the queue", job.text())
+
+    def test_job_on_one_node_needs_no_certificates(self):
+        self.run_job()
+
+    def test_job_without_gpus_where_slurm_knows_of_gpus(self):
+        self.run_job(CUDA_VISIBLE_DEVICES="NoDevFiles")
+
+    def test_job_without_gpus_where_another_script_hides_them(self):
+        self.run_job(CUDA_VISIBLE_DEVICES="-1")
 
 
 if __name__ == "__main__":
