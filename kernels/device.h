@@ -58,8 +58,8 @@ class Device : public MemorySource {
   // The bytes that Allocate can still hand out in total: the free memory of the GPU, bounded by
   // this process's limit. 0 if the GPU does not answer.
   virtual int64_t free_bytes() const = 0;
-  // What free_bytes would be if no other process used the GPU, except that it leaves out what CUDA
-  // itself takes.
+  // What free_bytes would be if no other process used the GPU. A sixteenth of the GPU's memory is
+  // left out of it; CUDA and its libraries take about that much in each process, beside the limit.
   virtual int64_t free_bytes_without_others() const = 0;
 
   // Allocates pinned (page-locked) host memory, zeroed, which the device can copy from and to while

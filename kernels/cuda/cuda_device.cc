@@ -21,7 +21,7 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
 
 std::string ErrorText(cudaError_t error) {
   return absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
@@ -31,7 +31,10 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-std::string Gigabytes(int64_t bytes) {
+// Returns for example "512 bytes", "1.50 MiB" or "139.80 GiB".
+std::string SizeText(int64_t bytes) {
+  if (bytes < kMiB) return absl::StrCat(bytes, " bytes");
+  if (bytes < kGiB) return absl::StrFormat("%.2f MiB", static_cast<double>(bytes) / kMiB);
   return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / kGiB);
 }
 
@@ -143,7 +146,7 @@ class CudaDevice final : public Device {
   int64_t free_bytes_without_others() const override {
     size_t free = 0, total = 0;
     if (!ReadMemory(&free, &total)) return 0;
-    return WithinLimit(static_cast<int64_t>(total) - used_bytes_);
+    return WithinLimit(static_cast<int64_t>(total - total / 16) - used_bytes_);
   }
 
   absl::StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override {
@@ -273,8 +276,8 @@ class CudaDevice final : public Device {
   absl::Status OutOfMemory(int64_t wanted, int64_t free, absl::string_view of,
                            int64_t total) const {
     return absl::ResourceExhaustedError(absl::StrCat(description_, " has no memory for ",
-                                                     Gigabytes(wanted), ": ", Gigabytes(free), of,
-                                                     Gigabytes(total), " are free"));
+                                                     SizeText(wanted), ": ", SizeText(free), of,
+                                                     SizeText(total), " are free"));
   }
 
   const std::string description_;
@@ -365,7 +368,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const GpuOptions& options) {
   const cudaDeviceProp& chosen = answers[index].properties;
   const std::string description =
       absl::StrCat("GPU ", index, " (", chosen.name, ", ",
-                   Gigabytes(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
+                   SizeText(static_cast<int64_t>(chosen.totalGlobalMem)), ")");
   // A waiting thread shall sleep, not spin: the input pipeline needs the cores.
   cudaError_t result = cudaSetDevice(index);
   if (result == cudaSuccess) result = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);

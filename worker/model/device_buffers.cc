@@ -3,6 +3,9 @@
 
 #include <utility>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+
 #include "common/base/status_macros.h"
 
 namespace pushpull {
@@ -67,10 +70,26 @@ absl::StatusOr<bool> DeviceBuffers::GrowObjects(int64_t bytes) {
   if (bytes <= objects.host->bytes() && bytes <= objects.device->bytes()) return false;
   const int64_t room = 2 * bytes;
   StagedMemory larger;
-  PP_ASSIGN_OR_RETURN(larger.device, device_.Allocate(room));
+  absl::StatusOr<std::unique_ptr<Memory>> on_device = device_.Allocate(room);
+  if (absl::IsResourceExhausted(on_device.status())) {
+    return NoRoomForObjects(on_device.status(), room);
+  }
+  PP_ASSIGN_OR_RETURN(larger.device, std::move(on_device));
   PP_ASSIGN_OR_RETURN(larger.host, device_.AllocatePinned(room));
   objects = std::move(larger);
   return true;
+}
+
+absl::Status DeviceBuffers::NoRoomForObjects(const absl::Status& error, int64_t room) const {
+  const bool may_become_free = device_.free_bytes_without_others() >= room;
+  absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
+      error.message(), "; it is for the boxes of a batch, which has more than all batches before; ",
+      may_become_free
+          ? "try again later, because it would be free if no other process, such as another clone, "
+            "used the GPU"
+          : "lower train_config.batch_size or eval_config.batch_size"));
+  if (may_become_free) status.SetPayload(kMayBecomeFreeUrl, absl::Cord("yes"));
+  return status;
 }
 
 }  // namespace pushpull

@@ -18,6 +18,9 @@ namespace pushpull {
 
 inline constexpr int64_t kFloatBytes = sizeof(float);
 
+// The payload of a status for which MemoryMayBecomeFree (device_runner.h) is true.
+inline constexpr char kMayBecomeFreeUrl[] = "pushpull/memory_may_become_free";
+
 // Sizes of the buffers in bytes.
 struct DeviceBufferSizes {
   int64_t variables = 0;
@@ -72,7 +75,8 @@ class DeviceBuffers {
   absl::Status AllocateOnHost();
   // Makes room for `bytes` bytes of objects, on both sides. Returns true if the buffers were
   // replaced, so that their addresses and contents are new. No queued work may use `objects`.
-  // Errors as AllocateOnDevice.
+  // RESOURCE_EXHAUSTED: there is no memory for them; see also MemoryMayBecomeFree. Other errors are
+  // those of AllocateOnDevice.
   absl::StatusOr<bool> GrowObjects(int64_t bytes);
 
   int64_t first_object_at() const { return kLabelsAt + sizes_.labels; }
@@ -86,6 +90,9 @@ class DeviceBuffers {
   StagedMemory small, objects, outputs;
 
  private:
+  // `error` is that of an allocation of `room` bytes for objects on the device.
+  absl::Status NoRoomForObjects(const absl::Status& error, int64_t room) const;
+
   Device& device_;
   const DeviceBufferSizes sizes_;
 };

@@ -23,9 +23,6 @@ namespace {
 // The granularity of a GPU's memory allocations.
 constexpr int64_t kBlockBytes = int64_t{2} << 20;
 
-// The payload of a status for which MemoryMayBecomeFree is true.
-constexpr char kMayBecomeFreeUrl[] = "pushpull/memory_may_become_free";
-
 template <typename T>
 class DeviceRunner final : public NetworkRunner {
  public:
@@ -355,7 +352,8 @@ absl::StatusOr<int64_t> RequiredBytes(const NetworkSpec& spec, const VariableLay
   return bytes;
 }
 
-// The bytes that were free before a runner was made: now, and if no other process used the GPU.
+// The bytes that are free but for a runner that does not fit: now, and if no other process used the
+// GPU.
 struct FreeMemory {
   int64_t now;
   int64_t without_others;
@@ -389,9 +387,7 @@ absl::Status OutOfMemory(const NetworkSpec& spec, const VariableLayout& layout, 
   const std::string problem =
       absl::StrFormat("%s: a batch of %d needs %.2f GiB of GPU memory, %.2f GiB are free; ",
                       device->description(), options.max_batch, needed / kGib, free.now / kGib);
-  // A sixteenth stands for what CUDA and its libraries take in each process.
-  const int64_t alone = free.without_others - free.without_others / 16;
-  if (needed <= free.now || needed > alone) {
+  if (needed <= free.now || needed > free.without_others) {
     return absl::ResourceExhaustedError(problem + advice);
   }
   absl::Status status = absl::ResourceExhaustedError(absl::StrFormat(
@@ -407,10 +403,14 @@ absl::StatusOr<std::unique_ptr<NetworkRunner>> Make(const NetworkSpec& spec,
                                                     const VariableLayout& layout, Device* device,
                                                     const DeviceRunnerOptions& options) {
   PP_RETURN_IF_ERROR(CheckBatch(options.runner));
-  const FreeMemory free = {device->free_bytes(), device->free_bytes_without_others()};
+  FreeMemory free = {device->free_bytes(), device->free_bytes_without_others()};
   auto runner = std::make_unique<DeviceRunner<T>>(spec, layout.total_elements(), device, options);
   const absl::Status allocated = runner->AllocateOnDevice(layout);
   if (absl::IsResourceExhausted(allocated)) {
+    // Other processes may have taken memory while the runner allocated. Later they may have given
+    // it back, because they did not fit, either.
+    const int64_t ours = free.without_others - device->free_bytes_without_others();
+    free.now = std::min(free.now, device->free_bytes() + ours);
     runner.reset();
     return OutOfMemory<T>(spec, layout, device, options.runner, free);
   }

@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<NetworkRunner>> MakeDeviceRunner(const NetworkSpe
                                                                 Device* device,
                                                                 const DeviceRunnerOptions& options);
 
-// Returns whether `status` is an error of MakeDeviceRunner about memory that would do if no other
-// process held some of it. Trying again later may help then.
+// Returns whether `status` is an error of MakeDeviceRunner, or of a step of its runner, about
+// memory that would do if no other process held some of it. Trying again later may help then.
 bool MemoryMayBecomeFree(const absl::Status& status);
 
 }  // namespace pushpull

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "glog/logging.h"
 
@@ -27,6 +28,7 @@ struct Machine {
   std::mutex mutex;
   EmulatedMachine state;
   size_t allocated = 0;
+  size_t taken = 0;  // by another process
   emulation::GuardedMemory device_memory{"device memory"};
   emulation::GuardedMemory pinned_memory{"page-locked memory"};
   std::map<void*, Block> blocks;   // of device memory
@@ -111,36 +113,25 @@ cudaError_t Refuse(cudaError_t error = cudaErrorInvalidResourceHandle) {
 }  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNoKernelImageForDevice:
-      return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorECCUncorrectable:
-      return "cudaErrorECCUncorrectable";
-    case cudaErrorInvalidPtx:
-      return "cudaErrorInvalidPtx";
-    case cudaErrorJitCompilerNotFound:
-      return "cudaErrorJitCompilerNotFound";
-    case cudaErrorUnsupportedPtxVersion:
-      return "cudaErrorUnsupportedPtxVersion";
-    case cudaErrorJitCompilationDisabled:
-      return "cudaErrorJitCompilationDisabled";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    default:
-      return "cudaErrorInvalidValue";
+  static constexpr std::pair<cudaError_t, const char*> kNames[] = {
+      {cudaSuccess, "cudaSuccess"},
+      {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation"},
+      {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver"},
+      {cudaErrorNoDevice, "cudaErrorNoDevice"},
+      {cudaErrorInvalidDevice, "cudaErrorInvalidDevice"},
+      {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle"},
+      {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice"},
+      {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable"},
+      {cudaErrorInvalidPtx, "cudaErrorInvalidPtx"},
+      {cudaErrorJitCompilerNotFound, "cudaErrorJitCompilerNotFound"},
+      {cudaErrorUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion"},
+      {cudaErrorJitCompilationDisabled, "cudaErrorJitCompilationDisabled"},
+      {cudaErrorLaunchFailure, "cudaErrorLaunchFailure"},
+  };
+  for (const auto& [code, name] : kNames) {
+    if (code == error) return name;
   }
+  return "cudaErrorInvalidValue";
 }
 
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
@@ -193,7 +184,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = machine().state.memory_bytes;
-  *free = *total - std::min(*total, machine().allocated);
+  *free = *total - std::min(*total, machine().allocated + machine().taken);
   return Health();
 }
 
@@ -202,7 +193,8 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   if (Health() != cudaSuccess) return Health();
   Machine& m = machine();
   std::lock_guard<std::mutex> lock(m.mutex);
-  if (m.allocated + bytes > m.state.memory_bytes) return cudaErrorMemoryAllocation;
+  m.taken += std::exchange(m.state.taken_at_allocation, 0);
+  if (m.allocated + m.taken + bytes > m.state.memory_bytes) return cudaErrorMemoryAllocation;
   *pointer = m.device_memory.Allocate(bytes);
   if (*pointer == nullptr) return cudaErrorMemoryAllocation;
   m.blocks[*pointer] = {bytes, current_device};
@@ -424,6 +416,7 @@ void SetEmulatedMachine(const EmulatedMachine& state) {
   std::lock_guard<std::mutex> lock(m.mutex);
   m.CheckMemory();
   m.state = state;
+  m.taken = 0;
   m.interleaving.reset();
   if (state.seed.has_value() && emulation::ChecksAreOn()) m.interleaving.emplace(*state.seed);
 }

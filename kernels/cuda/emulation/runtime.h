@@ -146,6 +146,9 @@ struct EmulatedMachine {
   int silent_device = -1;                 // cudaGetDeviceProperties fails for it
   int driver_version = 13000;             // below 13000, the version of the runtime, it is too old
   size_t memory_bytes = size_t{1} << 40;  // of the device memory of all devices together
+  // Another process takes this much of the memory at the next cudaMalloc, and keeps it until
+  // SetEmulatedMachine is called.
+  size_t taken_at_allocation = 0;
   // Counts down with each piece of work. At 0 the device has failed: work is skipped and the calls
   // return cudaErrorLaunchFailure. Negative: the device never fails.
   int64_t launches_until_failure = -1;

@@ -199,6 +199,66 @@ TEST(EmulatedModelTest, SaysWhetherMemoryThatIsShortMayBecomeFree) {
   emulated_cuda::SetEmulatedMachine({});
 }
 
+// The clones of a worker allocate at the same time.
+TEST(EmulatedModelTest, MemoryThatAnotherProcessTakesMeanwhileMayBecomeFree) {
+  const Problem problem(MakeTestConfig(""));
+  constexpr size_t kMemory = size_t{128} << 20;
+  emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
+  const auto device = Open();
+  DeviceRunnerOptions options;
+  options.runner.max_batch = 10;
+  const auto create = [&] {
+    return MakeDeviceRunner(problem.spec, problem.layout, device.get(), options).status();
+  };
+  emulated_cuda::SetEmulatedMachine(
+      {.memory_bytes = kMemory, .taken_at_allocation = kMemory - (size_t{1} << 20)});
+  const absl::Status status = create();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(MemoryMayBecomeFree(status)) << status;
+  emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
+  EXPECT_EQ(create(), absl::OkStatus());
+  emulated_cuda::SetEmulatedMachine({});
+}
+
+TEST(EmulatedModelTest, SaysWhetherMemoryForMoreBoxesMayBecomeFree) {
+  Problem problem = TinyProblem(/*is_detector=*/true);
+  std::vector<float> gradient(problem.variables.size());
+  constexpr int64_t kMemory = int64_t{64} << 20;
+  constexpr int64_t kRest = 100;  // too little for the boxes
+  const auto fail = [&](int64_t limit, int64_t held_bytes) {
+    emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
+    const auto device = Open(limit), other = Open();
+    const auto runner = OnDevice(problem, device.get(), SmallPieces());
+    const auto step = [&] {
+      return runner
+          ->ForwardBackward(problem.variables, problem.Batch(3), 1, absl::MakeSpan(gradient),
+                            [](int64_t) {})
+          .status();
+    };
+    problem.SetObjects(2);
+    EXPECT_EQ(step(), absl::OkStatus());
+    const auto held = other->Allocate(held_bytes < 0 ? other->free_bytes() - kRest : held_bytes);
+    problem.SetObjects(400);
+    absl::Status status = step();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("it is for the boxes of a batch"));
+    return status;
+  };
+  const absl::Status held = fail(0, -1);
+  EXPECT_TRUE(MemoryMayBecomeFree(held)) << held;
+  EXPECT_THAT(std::string(held.message()),
+              testing::ContainsRegex("has no memory for [0-9]+ bytes: 100 bytes of 64.00 MiB are "
+                                     "free; .*; try again later"));
+  emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
+  const auto device = Open();
+  const auto runner = OnDevice(problem, device.get(), SmallPieces());
+  const int64_t used = static_cast<int64_t>(emulated_cuda::EmulatedAllocatedBytes());
+  const absl::Status limited = fail(used, 0);
+  EXPECT_FALSE(MemoryMayBecomeFree(limited)) << limited;
+  EXPECT_THAT(std::string(limited.message()), HasSubstr("lower train_config.batch_size"));
+  emulated_cuda::SetEmulatedMachine({});
+}
+
 INSTANTIATE_TEST_SUITE_P(Networks, EmulatedDeviceTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "detector" : "classifier"; });
 

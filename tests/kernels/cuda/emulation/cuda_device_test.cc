@@ -155,6 +155,32 @@ TEST_F(CudaDeviceTest, AMemoryLimitHoldsForTheProcess) {
   EXPECT_TRUE(device->Allocate(1000).ok());
 }
 
+TEST_F(CudaDeviceTest, AnErrorAboutMemoryNamesSmallSizes) {
+  SetEmulatedMachine({.memory_bytes = size_t{64} << 20});
+  const auto device = Open({.memory_limit_bytes = 1000});
+  EXPECT_THAT(device->Allocate((3 << 19)).status().message(),
+              HasSubstr("has no memory for 1.50 MiB: 1000 bytes of this process's limit of 1000 "
+                        "bytes are free"));
+  EXPECT_THAT(
+      Open()->Allocate(size_t{3} << 30).status().message(),
+      AllOf(HasSubstr("has no memory for 3.00 GiB: "), HasSubstr(" of 64.00 MiB are free")));
+}
+
+// A sixteenth of the GPU's memory is for CUDA, whose share comes on top of a process's limit.
+TEST_F(CudaDeviceTest, WithoutOtherProcessesAllMemoryButThatOfCudaIsFree) {
+  constexpr int64_t kMemory = int64_t{64} << 20, kOfCuda = kMemory / 16;
+  SetEmulatedMachine({.memory_bytes = kMemory});
+  const auto other = Open();
+  const auto held = other->Allocate(kMemory / 2).value();
+  for (const int64_t limit : {int64_t{0}, kMemory, kMemory - kOfCuda, kMemory / 4}) {
+    const auto device = Open({.memory_limit_bytes = limit});
+    const int64_t all = limit == 0 ? kMemory - kOfCuda : std::min(limit, kMemory - kOfCuda);
+    EXPECT_EQ(device->free_bytes_without_others(), all) << limit;
+    const auto memory = device->Allocate(1000).value();
+    EXPECT_EQ(device->free_bytes_without_others(), all - 1000) << limit;
+  }
+}
+
 TEST_F(CudaDeviceTest, MemoryIsZeroed) {
   const auto device = Open();
   const auto memory = device->Allocate(400).value();
