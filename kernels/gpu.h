@@ -36,6 +36,7 @@ struct GpuOptions {
 //   UNIMPLEMENTED: built without CUDA.
 //   FAILED_PRECONDITION: the driver is too old (the message names both versions), or CUDA does not
 //       start.
+//   ABORTED: CUDA cannot be used yet, because the machine is still starting; this may pass.
 absl::StatusOr<int> CountGpus();
 
 // Opens one GPU. Blocks while CUDA sets it up, which can take seconds. The calling thread's current

@@ -358,6 +358,12 @@ absl::StatusOr<int> CountDevices() {
         "the NVIDIA driver is too old: it supports CUDA ", VersionText(driver),
         ", this program needs ", VersionText(runtime), "; update the driver or use --device=cpu"));
   }
+  if (result == cudaErrorSystemNotReady) {
+    return absl::AbortedError(absl::StrCat(
+        "CUDA is not ready yet: ", ErrorText(result),
+        "; a machine with NVSwitch needs nvidia-fabricmanager of the driver's version (systemctl "
+        "status nvidia-fabricmanager); try again when it runs, or use --device=cpu"));
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("CUDA does not start: ", ErrorText(result), "; use --device=cpu without a GPU"));
 }

@@ -32,7 +32,8 @@ absl::Status EarlierGpuError(const DeviceFlags& flags, const absl::Status& error
 
 absl::Status OpeningError(const DeviceFlags& flags, const absl::Status& error) {
   if (!flags.earlier_device.empty()) return EarlierGpuError(flags, error);
-  const std::string message = absl::StrCat(FlagText(flags), ": ", error.message());
+  const std::string message =
+      absl::StrCat(WantsGpu(flags) ? FlagText(flags) + ": " : "", error.message());
   switch (error.code()) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kUnimplemented:
@@ -128,7 +129,9 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
     options.gpu = flags.gpus[index];
   } else {
     const absl::StatusOr<int> count = access.count();
-    if (!count.ok() && WantsGpu(flags)) return OpeningError(flags, count.status());
+    // An error that may pass: the GPUs are there, but cannot be used yet.
+    const bool may_pass = absl::IsAborted(count.status());
+    if (!count.ok() && (WantsGpu(flags) || may_pass)) return OpeningError(flags, count.status());
     if (!count.ok()) return ChooseCpu(flags, count.status().message());
     if (*count == 0 && WantsGpu(flags)) {
       return UsageError(absl::StrCat(FlagText(flags), ": there is no GPU; use --device=cpu"));

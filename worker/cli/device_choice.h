@@ -69,8 +69,9 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 //   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
 //        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
-//   201  The GPU does not answer, or others hold its memory. With flags.earlier_device, every
-//        failure to open that GPU: it could be opened before, so that a new process may succeed.
+//   201  The GPU does not answer, others hold its memory, or CUDA is not ready yet, even if the
+//        flags request no GPU. With flags.earlier_device, every failure to open that GPU: it could
+//        be opened before, so that a new process may succeed.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 

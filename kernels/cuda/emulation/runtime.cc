@@ -127,6 +127,7 @@ const char* cudaGetErrorName(cudaError_t error) {
       {cudaErrorUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion"},
       {cudaErrorJitCompilationDisabled, "cudaErrorJitCompilationDisabled"},
       {cudaErrorLaunchFailure, "cudaErrorLaunchFailure"},
+      {cudaErrorSystemNotReady, "cudaErrorSystemNotReady"},
   };
   for (const auto& [code, name] : kNames) {
     if (code == error) return name;
@@ -139,6 +140,7 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   const EmulatedMachine& state = machine().state;
+  if (state.start_error != cudaSuccess) return Refuse(state.start_error);
   if (state.device_count == 0) return cudaErrorNoDevice;
   if (state.driver_version < 13000) return cudaErrorInsufficientDriver;
   *count = state.device_count;

@@ -41,6 +41,7 @@ enum cudaError_t {
   cudaErrorJitCompilationDisabled = 223,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchFailure = 719,
+  cudaErrorSystemNotReady = 802,
   cudaErrorStreamCaptureInvalidated = 901,
 };
 const char* cudaGetErrorName(cudaError_t error);
@@ -143,6 +144,7 @@ inline constexpr int kEmulatedCodeFrom = 80;  // a compute capability, times 10
 // Describes the emulated machine.
 struct EmulatedMachine {
   int device_count = 1;
+  cudaError_t start_error = cudaSuccess;  // of cudaGetDeviceCount, if it is another
   int silent_device = -1;                 // cudaGetDeviceProperties fails for it
   int driver_version = 13000;             // below 13000, the version of the runtime, it is too old
   size_t memory_bytes = size_t{1} << 40;  // of the device memory of all devices together

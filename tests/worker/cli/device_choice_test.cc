@@ -246,6 +246,15 @@ TEST_F(DeviceChoiceTest, UsesTheCpuWithoutAGpuAndWarns) {
   EXPECT_TRUE(opened_.empty());
 }
 
+TEST_F(DeviceChoiceTest, WaitsForGpusThatAreNotReadyYetInsteadOfUsingTheCpu) {
+  count_ = open_error_ = absl::AbortedError("CUDA is not ready yet");
+  ExpectError(Flags(""), kExitGpuLost, "CUDA is not ready yet");
+  EXPECT_EQ(Open(Flags("")).status().message(), "CUDA is not ready yet");
+  ExpectError(Flags("cuda"), kExitGpuLost, "--device=cuda: CUDA is not ready yet");
+  ExpectError(Flags("", {"0"}), kExitGpuLost, "--gpus=0: CUDA is not ready yet");
+  EXPECT_TRUE(Open(Flags("cpu")).ok());
+}
+
 TEST_F(DeviceChoiceTest, TheCpuComputesInBf16IfAsked) {
   DeviceFlags flags = Flags("cpu", {}, "bf16");
   flags.cpu_isa = "avx2";

@@ -73,6 +73,17 @@ TEST_F(CudaDeviceTest, AnOldDriverIsReportedWithBothVersions) {
   }
 }
 
+TEST_F(CudaDeviceTest, AMachineWhoseGpusAreNotReadyYetMayBeReadyLater) {
+  SetEmulatedMachine({.start_error = cudaErrorSystemNotReady});
+  for (const absl::Status& status : {CountDevices().status(), OpenDevice({}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("cudaErrorSystemNotReady"), HasSubstr("nvidia-fabricmanager")));
+  }
+  SetEmulatedMachine({.start_error = cudaErrorInvalidDevice});
+  EXPECT_EQ(CountDevices().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(CudaDeviceTest, AGpuWithoutCodeIsReportedWithWhatToBuild) {
   SetEmulatedMachine({.capability = 75});
   const auto device = OpenDevice({});
