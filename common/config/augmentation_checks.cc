@@ -113,10 +113,8 @@ class StepChecker {
     }
   }
   void operator()(const config::RandomPadImage& pad) const {
-    checker_->Within(field_ + ".min_image_height", pad.min_image_height(), 0.0, kMaxPaddedSide);
-    checker_->Within(field_ + ".min_image_width", pad.min_image_width(), 0.0, kMaxPaddedSide);
-    checker_->Within(field_ + ".max_image_height", pad.max_image_height(), 0.0, kMaxPaddedSide);
-    checker_->Within(field_ + ".max_image_width", pad.max_image_width(), 0.0, kMaxPaddedSide);
+    CheckPaddedSide("height", pad.min_image_height(), pad.max_image_height());
+    CheckPaddedSide("width", pad.min_image_width(), pad.max_image_width());
     if (pad.pad_color_size() != 0 && pad.pad_color_size() != 3) {
       checker_->Add(field_ + ".pad_color", "three numbers (red, green, blue) or none",
                     absl::StrCat(pad.pad_color_size()));
@@ -138,6 +136,14 @@ class StepChecker {
   }
   void CheckDeltas(double min_delta, double max_delta) const {
     checker_->Range(field_ + ".min_delta", min_delta, field_ + ".max_delta", max_delta);
+  }
+  // A minimum or maximum of 0 depends on the image.
+  void CheckPaddedSide(absl::string_view side, double minimum, double maximum) const {
+    const std::string low = absl::StrCat(field_, ".min_image_", side);
+    const std::string high = absl::StrCat(field_, ".max_image_", side);
+    checker_->Within(low, minimum, 0.0, kMaxPaddedSide);
+    checker_->Within(high, maximum, 0.0, kMaxPaddedSide);
+    if (minimum > 0 && maximum > 0) checker_->Range(low, minimum, high, maximum);
   }
   std::string Operation(int i) const { return absl::StrCat(field_, ".operations[", i, "]"); }
 

@@ -1,5 +1,6 @@
-// The checks of ssd_random_crop_fixed_aspect_ratio, of the areas of all crops, and of the steps
-// that a detector cannot have; validate_config_test.cc has those of the other steps.
+// The checks of ssd_random_crop_fixed_aspect_ratio, of the areas of all crops, of the ranges of
+// padded sizes, and of the steps that a detector cannot have; validate_config_test.cc has those of
+// the other steps.
 #include "common/config/augmentation_checks.h"
 
 #include <string>
@@ -79,6 +80,21 @@ TEST(AugmentationChecksTest, EveryCropNeedsAnArea) {
     EXPECT_TRUE(absl::EndsWith(problems[0].field, ".operations[0].max_area")) << begin;
   }
   EXPECT_EQ(StepProblems("random_crop_image { max_area: 0 }").size(), 1u);
+}
+
+TEST(AugmentationChecksTest, TheLargestPaddedSideIsNotBelowTheSmallest) {
+  for (const char* good : {"", "min_image_height: 400", "max_image_width: 300",
+                           "min_image_height: 400 max_image_height: 400 max_image_width: 300",
+                           "min_image_width: 400 max_image_width: 0"}) {
+    EXPECT_TRUE(StepProblems(absl::StrCat("random_pad_image { ", good, " }")).empty()) << good;
+  }
+  for (const std::string side : {"height", "width"}) {
+    const std::vector<ConfigProblem> problems = StepProblems(
+        absl::StrCat("random_pad_image { min_image_", side, ": 400 max_image_", side, ": 399 }"));
+    ASSERT_EQ(problems.size(), 1u) << side;
+    EXPECT_TRUE(absl::EndsWith(problems[0].field, ".random_pad_image.max_image_" + side));
+    EXPECT_TRUE(absl::StrContains(problems[0].expected, "min_image_" + side + " (400)"));
+  }
 }
 
 TEST(AugmentationChecksTest, AcceptsTheDefaultsOfCropsAndPads) {
