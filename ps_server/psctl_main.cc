@@ -13,6 +13,7 @@
 #include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/cli/exit_codes.h"
+#include "common/cli/flag_checks.h"
 #include "common/cli/main_support.h"
 #include "common/cli/print_result.h"
 #include "common/cli/security_flags.h"
@@ -57,6 +58,9 @@ absl::Status RunPsctl(const MainArguments& arguments) {
   PP_ASSIGN_OR_RETURN(const PsctlCommand command, ParsePsctlCommand(arguments.arguments, flags));
   if (command.kind == PsctlCommand::Kind::kStateList ||
       command.kind == PsctlCommand::Kind::kStateClean) {
+    PP_RETURN_IF_ERROR(
+        CheckNotSet({"ps", "timeout", "tls_ca", "tls_cert", "tls_key", "insecure"},
+                    "psctl state, which reads the state of this machine and calls no server"));
     PosixFileSystem files;
     PP_ASSIGN_OR_RETURN(const std::string text, RunStateCommand(command, files, DefaultStateDir()));
     return PrintResult(std::cout, text);

@@ -76,6 +76,11 @@ absl::Status CheckFlags() {
         "--detections needs --pipeline_config_path, whose eval_input_reader has the "
         "ground truth");
   }
+  if (!of_checkpoints) {
+    PP_RETURN_IF_ERROR(CheckNotSet({"run_once", "eval_dir", "wait_secs", "threads", "device",
+                                    "gpus", "precision", "gpu_memory_limit_mb", "cpu_isa"},
+                                   "--detections"));
+  }
   PP_RETURN_IF_ERROR(CheckFlagsOfOneDevice());
   const absl::Status role = CheckRole(Role::kEvaluator, ProcessEnvironment());
   if (!role.ok()) return WithExitCode(role, kExitUsage);
@@ -166,6 +171,11 @@ int Main(int argc, char** argv) {
   const MainArguments arguments = InitMain(argc, argv, main_options);
   if (arguments.check_config) {
     const std::string given = absl::GetFlag(FLAGS_pipeline_config_path);
+    if (given.empty() && absl::GetFlag(FLAGS_checkpoint_dir).empty()) {
+      return FinishMain(UsageError(
+          "--check_config needs --pipeline_config_path, or --checkpoint_dir, whose folder "
+          "has a config"));
+    }
     return FinishMain(PrintEffectiveConfig(LoadConfig(
         given.empty() ? JoinPath(absl::GetFlag(FLAGS_checkpoint_dir), kTrainDirConfigName)
                       : given)));

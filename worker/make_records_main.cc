@@ -69,7 +69,7 @@ absl::Status CheckFlags() {
           "--check reads existing records; leave out --format, --input, --split and "
           "--output");
     }
-    return absl::OkStatus();
+    return CheckNotSet({"shards", "skip_bad"}, "--check");
   }
   if (!ParseSetFormat(format)) {
     return UsageError(

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 
 namespace pushpull {
 
@@ -18,6 +19,11 @@ absl::Status CheckAtLeast(absl::string_view flag, absl::Duration value, absl::Du
 // Checks that the value of --`flag` is 0, which means that nothing listens, or a TCP port.
 // UsageError (exit code 64): it is neither.
 absl::Status CheckPort(absl::string_view flag, int value);
+
+// Checks that the flags of these names, which the program must have, have their default values,
+// because they have no effect with `use`, another flag or a command. UsageError (exit code 64):
+// some do not, for example "--shards, --skip_bad have no effect with --check: leave them out".
+absl::Status CheckNotSet(absl::Span<const absl::string_view> flags, absl::string_view use);
 
 }  // namespace pushpull
 

@@ -76,6 +76,22 @@ class BadInput(EndToEndTest):
         self.expect(self.start("v.log", "worker", "--weight_precision=int8"), 64,
                     "--weight_precision=int8", "one of fp32, bf16")
 
+    def test_flags_without_an_effect_are_refused(self):
+        for program, use, flags in (
+                (["psctl", "state", "list", f"--state_dir={self.folder}"], "psctl state",
+                 ["--ps=127.0.0.1:1", "--timeout=5s", "--tls_ca=a", "--tls_cert=a", "--tls_key=a", "--insecure"]),
+                (["make_records", "--check=none"], "--check", ["--shards=2", "--skip_bad"]),
+                (["evaluator", "--detections=none", f"--pipeline_config_path={self.write_config()}"], "--detections",
+                 ["--run_once", "--eval_dir=a", "--wait_secs=5", "--threads=1", "--device=cpu", "--gpus=0",
+                  "--precision=fp32", "--gpu_memory_limit_mb=5", "--cpu_isa=sse4"])):
+            for k, flag in enumerate(flags):
+                name = flag.partition("=")[0]
+                self.expect(self.start(f"{program[0]}{k}.log", *program, flag), 64,
+                            f"{program[0]}: {name} has no effect with {use}")
+
+    def test_check_config_of_an_evaluator_needs_a_config(self):
+        self.expect(self.start("e.log", "evaluator", "--check_config"), 64, "--check_config needs --pipeline_config_path")
+
     def test_programs_that_compute_share_their_device_flags(self):
         programs = (("worker",), ("evaluator", "--checkpoint_dir=none"), ("detect", "--checkpoint_dir=none", "a.png"))
         for flag, message in (("--precision=fp16", "--precision=fp16, expected fp32 or bf16"),

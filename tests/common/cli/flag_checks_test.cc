@@ -3,10 +3,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/flags/flag.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 #include "common/cli/exit_codes.h"
+
+ABSL_FLAG(int, test_shards, 1, "a number");
+ABSL_FLAG(bool, test_bad, false, "a switch");
 
 namespace pushpull {
 namespace {
@@ -37,6 +41,17 @@ TEST(FlagChecksTest, PortsAreThoseOfTcp) {
     EXPECT_EQ(ExitCodeOf(CheckPort("health_port", port)), kExitUsage) << port;
   }
   EXPECT_EQ(CheckPort("health_port", -1).message(), "--health_port=-1, expected 0 to 65535");
+}
+
+TEST(FlagChecksTest, FlagsWithoutAnEffectKeepTheirDefaults) {
+  EXPECT_EQ(CheckNotSet({"test_shards", "test_bad"}, "--check"), absl::OkStatus());
+  absl::SetFlag(&FLAGS_test_bad, true);
+  EXPECT_EQ(ExitCodeOf(CheckNotSet({"test_bad"}, "--check")), kExitUsage);
+  EXPECT_EQ(CheckNotSet({"test_shards", "test_bad"}, "--check").message(),
+            "--test_bad has no effect with --check: leave it out");
+  absl::SetFlag(&FLAGS_test_shards, 2);
+  EXPECT_EQ(CheckNotSet({"test_shards", "test_bad"}, "--check").message(),
+            "--test_shards, --test_bad have no effect with --check: leave them out");
 }
 
 }  // namespace
