@@ -17,6 +17,15 @@ std::string ListDevices(const std::vector<ListedDevice>& devices) {
   return absl::StrCat("this machine has ", absl::StrJoin(lines, ", "));
 }
 
+// Returns what follows "GPU-", or "MIG-", which nvidia-smi prints before the UUID of a part of a
+// GPU; all of `uuid` if it begins with neither.
+absl::string_view WithoutPrefix(absl::string_view uuid) {
+  for (const absl::string_view prefix : {"GPU-", "MIG-"}) {
+    if (absl::StartsWithIgnoreCase(uuid, prefix)) return uuid.substr(prefix.size());
+  }
+  return uuid;
+}
+
 }  // namespace
 
 std::string FormatUuid(const unsigned char bytes[16]) {
@@ -34,9 +43,11 @@ absl::StatusOr<int> SelectDevice(const std::vector<ListedDevice>& devices, const
     if (index >= 0 && index < static_cast<int>(devices.size())) return index;
     return absl::NotFoundError(absl::StrCat("there is no GPU ", gpu, ": ", ListDevices(devices)));
   }
+  const absl::string_view wanted = WithoutPrefix(gpu);
+  const bool is_uuid = wanted.size() < gpu.size();
   int found = -1;
   for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
-    if (gpu.empty() || !absl::StartsWithIgnoreCase(devices[i].uuid, gpu)) continue;
+    if (!is_uuid || !absl::StartsWithIgnoreCase(WithoutPrefix(devices[i].uuid), wanted)) continue;
     if (found >= 0) {
       return absl::NotFoundError(
           absl::StrCat("'", gpu, "' begins the UUID of several GPUs: ", ListDevices(devices)));

@@ -20,6 +20,13 @@ TEST(DeviceSelectionTest, SelectsByIndexAndByUuid) {
   EXPECT_EQ(*SelectDevice(TwoDevices(), "gpu-5a3c"), 0);
 }
 
+// CUDA gives the UUID of a part of a GPU without the "MIG-" that nvidia-smi prints before it.
+TEST(DeviceSelectionTest, SelectsAPartOfAGpuByItsUuid) {
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "MIG-5a3f0d1e-0000-0000-0000-000000000002"), 1);
+  EXPECT_EQ(*SelectDevice(TwoDevices(), "mig-5a3c"), 0);
+  EXPECT_FALSE(SelectDevice(TwoDevices(), "MIG-77").ok());
+}
+
 TEST(DeviceSelectionTest, AnUnknownNameListsTheExistingDevices) {
   for (const char* gpu : {"2", "-1", "GPU-77", "", "first"}) {
     const auto selected = SelectDevice(TwoDevices(), gpu);
