@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +25,7 @@
 namespace pushpull {
 namespace {
 
+constexpr absl::string_view kNameBegin = "images-", kNameEnd = ".cache";
 constexpr int64_t kComparedExamples = 16;
 constexpr int64_t kMeasuredExamples = 64;
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
@@ -40,7 +42,7 @@ ImageCacheIdentity IdentityOf(const ImageSource& source, const ImageCacheOptions
   identity.num_examples = source.size();
   identity.num_classes = source.num_classes();
   identity.max_side = options.max_side;
-  identity.key = Sha256Hex(absl::StrCat(source.describe(), "\n", source.size(), "\n",
+  identity.key = Sha256Hex(absl::StrCat(source.identity(), "\n", source.size(), "\n",
                                         source.num_classes(), "\n", options.max_side, "\n",
                                         absl::StrJoin(source.class_names(), "\n")))
                      .substr(0, kImageCacheKeyBytes);
@@ -191,6 +193,7 @@ class Preparation {
   absl::Status Write(const std::string& temporary, int64_t expected_bytes);
   void Report(int64_t done, int64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status NoRoom(int64_t needed, absl::string_view why) const;
+  std::string OtherCaches() const;
 
   FileSystem& files_;
   const ImageSource& source_;
@@ -246,12 +249,33 @@ int64_t Preparation::EstimateBytes() const {
                               static_cast<double>(source_.size()));
 }
 
+// Names the other caches in the folder for the message that there is no room. Empty if there are
+// none.
+std::string Preparation::OtherCaches() const {
+  const absl::StatusOr<std::vector<std::string>> names = files_.List(options_.folder);
+  if (!names.ok()) return "";
+  std::vector<std::string> others;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(options_.folder, name);
+    if (path == path_ || !absl::StartsWith(name, kNameBegin) || !absl::EndsWith(name, kNameEnd)) {
+      continue;
+    }
+    const absl::StatusOr<FileInfo> info = files_.GetInfo(path);
+    if (info.ok()) others.push_back(absl::StrCat(name, " (", FormatSize(info->size_bytes), ")"));
+  }
+  if (others.empty()) return "";
+  return absl::StrCat(
+      "; the caches of other or earlier data there can be removed if no worker uses "
+      "them: ",
+      absl::StrJoin(others, ", "));
+}
+
 absl::Status Preparation::NoRoom(int64_t needed, absl::string_view why) const {
   const absl::StatusOr<int64_t> free = files_.FreeBytes(options_.folder);
   return absl::ResourceExhaustedError(absl::StrCat(
       "image cache ", path_, ": about ", FormatSize(needed), " are needed for ", source_.size(),
       " images, ", free.ok() ? FormatSize(*free) : "an unknown size", " are free in ",
-      options_.folder, why.empty() ? "" : absl::StrCat(" (", why, ")"),
+      options_.folder, why.empty() ? "" : absl::StrCat(" (", why, ")"), OtherCaches(),
       "; make room, name a folder on another disk (--image_cache_dir), store smaller images "
       "(--image_cache_max_side) or train without a cache"));
 }
@@ -367,7 +391,7 @@ absl::Status Preparation::Run() {
 
 std::string ImageCachePath(const ImageSource& source, const ImageCacheOptions& options) {
   return JoinPath(options.folder,
-                  absl::StrCat("images-", IdentityOf(source, options).key, ".cache"));
+                  absl::StrCat(kNameBegin, IdentityOf(source, options).key, kNameEnd));
 }
 
 absl::Status PrepareImageCache(FileSystem& files, const ImageSource& source,

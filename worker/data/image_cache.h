@@ -5,11 +5,11 @@
 // a source into one file in the cache folder. The clones read that file (OpenImageCache) and decode
 // nothing. The operating system's page cache holds the file once for all clones.
 //
-// Identity: the name and the footer of a file contain a hash of the source's description
-// (describe(), class names, numbers of examples and classes) and of max_side. Each time a file is
-// opened, 16 examples spread over the data set are decoded again and compared with it. A change to
-// the data that keeps the number of examples and does not touch those 16 goes unnoticed; remove the
-// file after such a change.
+// Identity: the name and the footer of a file contain a hash of the source's identity(), its class
+// names, its numbers of examples and classes, and of max_side. Each time a file is opened, 16
+// examples spread over the data set are decoded again and compared with it. A change to the data
+// that keeps all this and does not touch those 16 goes unnoticed; remove the file after such a
+// change. A file of earlier data stays in the folder until somebody removes it.
 //
 // max_side: an image whose longer side exceeds max_side is stored scaled down to it. It is resized
 // bilinearly as the preprocessor does (TensorFlow 1, without antialiasing) and rounded to bytes.
@@ -68,8 +68,8 @@ struct ImageCacheHooks {
 // deletes an unfinished file.
 //
 // Errors: those of source.Check. RESOURCE_EXHAUSTED: the disk has not enough room; usually noticed
-// by an estimate before anything is written. PERMISSION_DENIED and other errors of the folder.
-// CANCELLED: `stopped` returned true.
+// by an estimate before anything is written. The message names the other caches in the folder.
+// PERMISSION_DENIED and other errors of the folder. CANCELLED: `stopped` returned true.
 absl::Status PrepareImageCache(FileSystem& files, const ImageSource& source,
                                const ImageCacheOptions& options, ThreadPool* pool, Clock* clock,
                                const ImageCacheHooks& hooks);

@@ -75,9 +75,11 @@ class ImageSource {
   // Returns one name per class, for display. The default is "1", "2", ...; most sources return the
   // names in their data or in a label map.
   virtual std::vector<std::string> class_names() const;
-  // Describes what was opened: kind, paths, number of images and classes. Used in logs, and as part
-  // of the key of an image cache.
+  // Describes what was opened: kind, paths, number of images and classes. Used in logs.
   virtual std::string describe() const = 0;
+  // Identifies the examples, with their labels and boxes, for the key of an image cache. Two
+  // sources whose examples may differ should have different texts. The default is describe().
+  virtual std::string identity() const { return describe(); }
   // Says where in the files the boxes are, for the message that there are none. Empty: the data set
   // need not have boxes.
   virtual std::string place_of_boxes() const { return ""; }

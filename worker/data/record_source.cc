@@ -40,6 +40,8 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RecordSource::Open(FileSystem& fil
     File file;
     file.path = path;
     PP_ASSIGN_OR_RETURN(file.file, files.OpenForRead(path));
+    PP_ASSIGN_OR_RETURN(const FileInfo info, files.GetInfo(path));
+    file.modification_time = info.modification_time;
     PP_RETURN_IF_ERROR(source->Index(std::move(file), stopped));
   }
   if (source->records_.empty()) {
@@ -74,6 +76,16 @@ std::string RecordSource::describe() const {
                       files_.size() > 1 ? absl::StrCat(" ... ", files_.back().path) : "", " (",
                       files_.size(), files_.size() == 1 ? " file" : " files", "): ", size(),
                       " images, ", num_classes(), " classes");
+}
+
+std::string RecordSource::identity() const {
+  std::string text = describe();
+  for (const File& file : files_) {
+    absl::StrAppend(&text, "\n", file.path, " ", file.file->size_bytes(), " ",
+                    file.modification_time);
+  }
+  if (options_.label_map) absl::StrAppend(&text, "\n", options_.label_map->ToText());
+  return text;
 }
 
 absl::Status RecordSource::ReadRecord(int64_t index, bool keep_jpeg, Example* example,

@@ -44,6 +44,8 @@ class RecordSource final : public ImageSource {
   int num_classes() const override { return options_.num_classes; }
   std::vector<std::string> class_names() const override;
   std::string describe() const override;
+  // Has the path, size and modification time of each file, and the label map.
+  std::string identity() const override;
   std::string place_of_boxes() const override;
   // The one with the lowest index of all that Get and GetEncoded have read.
   std::string first_box_left_out() const override;
@@ -78,6 +80,7 @@ class RecordSource final : public ImageSource {
   struct File {
     std::string path;
     std::unique_ptr<ReadableFile> file;
+    int64_t modification_time = 0;
     int64_t first = 0;  // index in records_ of the file's first record
   };
   struct Record {

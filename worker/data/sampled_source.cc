@@ -20,6 +20,10 @@ std::string SampledSource::describe() const {
   return absl::StrCat("1 of ", n_, " examples (", size(), ") of ", source_->describe());
 }
 
+std::string SampledSource::identity() const {
+  return absl::StrCat(describe(), "\n", source_->identity());
+}
+
 absl::Status SampledSource::Get(int64_t index, Example* example) const {
   CHECK(index >= 0 && index < size()) << index;
   return source_->Get(index * n_, example);

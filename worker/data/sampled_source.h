@@ -22,8 +22,9 @@ class SampledSource final : public ImageSource {
   int64_t size() const override;
   int num_classes() const override { return source_->num_classes(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
-  // Names n, so that an image cache of other examples does not fit.
   std::string describe() const override;
+  // Has n, so that an image cache of other examples does not fit.
+  std::string identity() const override;
   std::string place_of_boxes() const override { return source_->place_of_boxes(); }
   std::string first_box_left_out() const override { return source_->first_box_left_out(); }
   absl::Status Get(int64_t index, Example* example) const override;

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "glog/logging.h"
 
+#include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
@@ -67,6 +69,19 @@ absl::Status VocSource::Load(const std::string& path, const std::string& split,
 std::string VocSource::describe() const {
   return absl::StrCat("Pascal VOC ", name_, ": ", size(), " images, ", num_classes(), " classes, ",
                       issues_.left_out.size(), " boxes left out");
+}
+
+std::string VocSource::identity() const {
+  uint32_t crc = 0;
+  for (const Entry& entry : images_) {
+    std::string text = entry.image_path;
+    for (const Box& box : entry.boxes) {
+      absl::StrAppendFormat(&text, "\n%a %a %a %a %d %a %d", box.ymin, box.xmin, box.ymax, box.xmax,
+                            box.label, box.weight, box.difficult);
+    }
+    crc = ExtendCrc32c(crc, text.c_str(), text.size() + 1);
+  }
+  return absl::StrCat(describe(), "\nboxes ", crc);
 }
 
 absl::Status VocSource::Get(int64_t index, Example* example) const {

@@ -34,6 +34,8 @@ class VocSource final : public ImageSource {
   int num_classes() const override { return num_classes_; }
   std::vector<std::string> class_names() const override { return class_names_; }
   std::string describe() const override;
+  // Has a checksum of all boxes, which the annotations and the label map decide.
+  std::string identity() const override;
   std::string place_of_boxes() const override {
     return "an <object> with a <bndbox> in the annotations, of a class in the label map";
   }

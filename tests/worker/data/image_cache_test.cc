@@ -309,6 +309,19 @@ TEST(ImageCache, ReportsASmallDiskBeforeWriting) {
   EXPECT_THAT(*in.files.List("/d"), ElementsAre(HasSubstr(".lock")));
 }
 
+TEST(ImageCache, NamesTheOtherCachesIfTheDiskHasNoRoom) {
+  InMemory in;
+  const VariedSource earlier(kNumExamples - 1), source(kNumExamples);
+  ASSERT_EQ(Prepare(in.files, earlier, in.options), absl::OkStatus());
+  in.files.SetFreeBytes(1000);
+  const absl::Status status = Prepare(in.files, source, in.options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("can be removed if no worker uses them: " +
+                              FileNameOf(ImageCachePath(earlier, in.options)) + " (0.0 MB); make"),
+                    Not(HasSubstr(".lock"))));
+}
+
 TEST(ImageCache, IsKeptIfAnImageCannotBeReadAtTheMoment) {
   InMemory in;
   const VariedSource source(kNumExamples);
