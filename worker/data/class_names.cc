@@ -1,6 +1,7 @@
 #include "worker/data/class_names.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,23 @@ absl::Status CheckClassFolders(const config::TrainEvalPipelineConfig& config,
         "labels count the folders in the order of their names"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckLabelMaps(FileSystem& files, const config::TrainEvalPipelineConfig& config,
+                            const std::string& data_dir) {
+  if (config.eval_input_reader_size() == 0) return absl::OkStatus();
+  const std::string& in_train = config.train_input_reader().label_map_path();
+  const std::string& in_eval = config.eval_input_reader(0).label_map_path();
+  if (in_train.empty() || in_eval.empty() || in_train == in_eval) return absl::OkStatus();
+  const absl::StatusOr<LabelMap> train = LabelMap::Load(files, ResolveDataPath(data_dir, in_train));
+  const absl::StatusOr<LabelMap> eval = LabelMap::Load(files, ResolveDataPath(data_dir, in_eval));
+  if (!train.ok() || !eval.ok()) return absl::OkStatus();
+  const std::optional<std::string> name = train->NameWithAnotherLabel(*eval);
+  if (!name.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "class \"", *name, "\" has the id ", *train->Find(*name) + 1, " in ", train->source(),
+      ", which train_input_reader.label_map_path names, but ", *eval->Find(*name) + 1, " in ",
+      eval->source(), ", which eval_input_reader.label_map_path names; give both the same ids"));
 }
 
 }  // namespace pushpull

@@ -41,6 +41,14 @@ absl::Status CheckClassFolders(const config::TrainEvalPipelineConfig& config,
                                const std::string& data_dir,
                                const std::vector<std::string>& eval_names);
 
+// Checks that the label maps of the train_input_reader and the eval_input_reader give no name two
+// ids; otherwise detections would be compared with boxes of other classes. Reads both files. OK if
+// either reader has no label map, or if one cannot be read, since training data need not be on this
+// machine and the reader of the other one reports it. INVALID_ARGUMENT: a name has two ids; the
+// message names it and both files.
+absl::Status CheckLabelMaps(FileSystem& files, const config::TrainEvalPipelineConfig& config,
+                            const std::string& data_dir);
+
 }  // namespace pushpull
 
 #endif  // PUSHPULL_WORKER_DATA_CLASS_NAMES_H_

@@ -109,6 +109,14 @@ std::optional<int32_t> LabelMap::Find(absl::string_view text) const {
   return it->second;
 }
 
+std::optional<std::string> LabelMap::NameWithAnotherLabel(const LabelMap& other) const {
+  for (const auto& [name, label] : labels_) {
+    const std::optional<int32_t> other_label = other.Find(name);
+    if (other_label.has_value() && *other_label != label) return name;
+  }
+  return std::nullopt;
+}
+
 absl::Status LabelMap::CheckFits(int model_classes) const {
   if (num_classes() <= model_classes) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -41,6 +41,9 @@ class LabelMap {
 
   // Returns the label of the class with this name or display_name.
   std::optional<int32_t> Find(absl::string_view text) const;
+  // Returns the first name or display_name, in the order of the alphabet, to which `other` gives
+  // another label; nullopt if there is none. Names that only one of the maps has may differ.
+  std::optional<std::string> NameWithAnotherLabel(const LabelMap& other) const;
   // Returns the highest id, which is the number of labels including gaps.
   int num_classes() const { return static_cast<int>(names_.size()); }
   // Returns where the map comes from, such as the path of its file; for messages.

@@ -5,6 +5,7 @@
 
 #include "glog/logging.h"
 
+#include "common/base/file_system.h"
 #include "common/base/status_macros.h"
 #include "common/model/model_layout.h"
 #include "worker/data/check_examples.h"
@@ -82,6 +83,8 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
   PP_ASSIGN_OR_RETURN(result->source_,
                       OpenImageSource(config.eval_input_reader(0), source_options));
   PP_RETURN_IF_ERROR(CheckClassFolders(config, data_dir, result->source_->class_names()));
+  PosixFileSystem files;
+  PP_RETURN_IF_ERROR(CheckLabelMaps(files, config, data_dir));
   LOG(INFO) << "evaluating on " << result->source_->describe();
   result->num_examples_ = NumEvaluated(config.eval_config(), result->source_->size());
 

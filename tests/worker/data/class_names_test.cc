@@ -96,6 +96,31 @@ TEST_F(ClassNamesTest, FindsTheFirstClassFolderThatDiffersFromTheTrainingData) {
   EXPECT_TRUE(check("photos").ok());
 }
 
+TEST_F(ClassNamesTest, TheLabelMapsOfTrainingAndEvaluationGiveANameOneId) {
+  folder_.Write("train.pbtxt",
+                "item { id: 1 name: 'n1' display_name: 'ant' } item { id: 2 name: 'b' }");
+  folder_.Write("more.pbtxt", "item { id: 1 name: 'ant' } item { id: 3 name: 'cat' }");
+  folder_.Write("other.pbtxt", "item { id: 1 name: 'b' } item { id: 2 name: 'n1' }");
+  config_.mutable_train_input_reader()->set_label_map_path("train.pbtxt");
+  const auto check = [&](const std::string& path) {
+    reader_->set_label_map_path(path);
+    return CheckLabelMaps(files_, config_, folder_.path());
+  };
+  for (const char* path : {"", "train.pbtxt", "more.pbtxt", "absent.pbtxt"}) {
+    EXPECT_EQ(check(path), absl::OkStatus()) << path;
+  }
+  const absl::Status other = check("other.pbtxt");
+  EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(other.message()),
+      AllOf(HasSubstr("class \"b\" has the id 2 in "), HasSubstr("/train.pbtxt, which train_"),
+            HasSubstr("but 1 in "), HasSubstr("/other.pbtxt, which eval_")));
+  config_.mutable_train_input_reader()->set_label_map_path("absent.pbtxt");
+  EXPECT_EQ(check("other.pbtxt"), absl::OkStatus());
+  config_.clear_eval_input_reader();
+  EXPECT_EQ(CheckLabelMaps(files_, config_, folder_.path()), absl::OkStatus());
+}
+
 TEST_F(ClassNamesTest, HasNoNamesIfTheFoldersAreAbsentOrDoNotFitTheModel) {
   reader_->mutable_image_folder_input_reader()->set_path("absent");
   EXPECT_THAT(Names(), IsEmpty());
