@@ -32,7 +32,8 @@ struct CoordinatorOptions {
   std::string layout_signature;
   std::vector<ps::VariableEntry> variables;
   // External model: the variables as they were declared, before train_config was applied. Clones
-  // must announce the same attributes. Empty for other models, whose attributes clones do not set.
+  // must announce the same attributes. Empty for other models: their attributes are those of the
+  // config, and a clone is refused that has frozen a variable which is not frozen there.
   std::vector<ps::VariableEntry> declared;
 
   // The user wants to go back to a checkpoint: until the job serves for the first time, recovery

@@ -3,6 +3,7 @@
 // Tested by tests/ps_server/core/leaving_clone_test.cc.
 #include "ps_server/core/membership.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -145,7 +146,7 @@ absl::Status Membership::CheckFingerprint(const ps::RegisterRequest& request,
 
 absl::Status Membership::CheckDeclared(const ps::RegisterRequest& request,
                                        const std::string& who) const {
-  if (options_.declared.empty()) return absl::OkStatus();
+  if (options_.declared.empty()) return CheckFrozen(request, who);
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
   const std::string difference = DescribeDeclarationDifference(
@@ -159,6 +160,22 @@ absl::Status Membership::CheckDeclared(const ps::RegisterRequest& request,
                   "with the present weights as initial values. To freeze variables for a while, "
                   "leave their declaration and use train_config.freeze_variables",
                   who, difference));
+}
+
+absl::Status Membership::CheckFrozen(const ps::RegisterRequest& request,
+                                     const std::string& who) const {
+  for (int i = 0; i < request.variables_size() && i < std::ssize(options_.variables); ++i) {
+    const ps::VariableEntry& known = options_.variables[i];
+    if (!request.variables(i).frozen() || known.frozen() || known.moving_statistic()) continue;
+    ps::ErrorDetail detail;
+    detail.set_kind(ps::ErrorDetail::LAYOUT_MISMATCH);
+    detail.set_variable(known.name());
+    return MakeError(detail,
+                     absl::StrFormat("%s has frozen %s, which this server trains: name it in "
+                                     "train_config.freeze_variables, or let the clone train it",
+                                     who, known.name()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Membership::CheckReplicas(const ps::RegisterRequest& request,

@@ -133,8 +133,12 @@ class Membership {
   // JOB_CHANGED: the clone's process computes for the job of an earlier server, which had other
   // settings.
   absl::Status CheckFingerprint(const ps::RegisterRequest& request, const std::string& who) const;
-  // External model: the clone's variables have the attributes with which they were declared.
+  // LAYOUT_MISMATCH. External model: the clone's variables do not have the attributes with which
+  // they were declared. Other models: CheckFrozen.
   absl::Status CheckDeclared(const ps::RegisterRequest& request, const std::string& who) const;
+  // LAYOUT_MISMATCH: the clone has frozen a variable that the server trains, so it would push zeros
+  // for a gradient.
+  absl::Status CheckFrozen(const ps::RegisterRequest& request, const std::string& who) const;
   absl::Status CheckReplicas(const ps::RegisterRequest& request, const std::string& who) const;
   void SetNumReplicas(uint32_t num_replicas);
   absl::Status CheckImages(const ps::RegisterRequest& request, const std::string& who) const;

@@ -101,8 +101,12 @@ def declare(model: torch.nn.Module, options: Optional[Options],
     """Returns the model's variables: its parameters in the order of its modules, then its persistent buffers.
 
     A parameter that several modules share appears once. Tensors without elements are left out. Raises TypeError if a
-    tensor cannot be stored. variables: those of a server that knows the model, in its order; see `place`.
+    tensor cannot be stored. variables: those of a server that knows the model, in its order; see `place`. Such a server
+    takes no options from a clone, so both together are a ValueError.
     """
+    if options is not None and variables is not None:
+        raise ValueError("options and variables are both given, but a server that knows the model takes weight decay and "
+                         "learning rates from its pipeline config alone: set them there, and leave options out")
     entries = _entries(model, options)
     if variables is not None:
         entries = place(entries, variables)

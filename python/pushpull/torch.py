@@ -102,10 +102,11 @@ class Trainer(TrainerBase):
         because a process has these generators once; a warning says so.
         variables: for a job whose model the server knows, such as a classifier that C++ clones train as well: all of its
         variables, in its order. The initial values, weight decay and decays of statistics are then the server's, and
-        buffers that are not named stay this clone's own.
+        buffers that are not named stay this clone's own. Such a job takes no `options`, and a parameter may be frozen
+        only if the server's train_config.freeze_variables names its variable.
 
         Raises TypeError, which names the tensor, if one cannot be stored or was expanded, and ValueError if `variables`
-        do not fit.
+        do not fit or are given together with `options`.
         """
         self._model = model
         self._entries = declare(model, options, variables)
@@ -151,7 +152,7 @@ class Trainer(TrainerBase):
         num_workers: processes that load batches ahead; 0: this process loads them.
 
         Blocks until the clone is registered. Raises FailedPreconditionError, which names the first difference, if the
-        server has other variables, and ValueError if a buffer has values that are not finite, or integers that float32
+        server has other variables or trains one that is frozen here, and ValueError if a buffer has values that are not finite, or integers that float32
         does not hold.
         """
         if isinstance(dataset, torch.utils.data.IterableDataset):

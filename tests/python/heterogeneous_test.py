@@ -162,6 +162,27 @@ class HeterogeneousJob(PythonJobTest):
         self.assertRegex(refusal(drop_biases), "MobilenetV2/Logits/Conv2d_1c_1x1/biases")
         server.end()
 
+    def test_frozen_parameter_must_be_frozen_in_the_config(self):
+        example = load_example("heterogeneous_mnist")
+        config = self.config(1000, 48, "momentum_optimizer { learning_rate { constant_learning_rate { } } }")
+        frozen = self.folder / "frozen.config"
+        frozen.write_text(config.read_text().replace("train_config {", "train_config {\n"
+                                                     '  freeze_variables: "MobilenetV2/Conv/weights"'))
+        digits = example.Digits(self.folder, "train")
+
+        def register(run):
+            model = example.MobileNetV2()
+            model.first[1].weight.requires_grad_(False)
+            with pushpull.connect(self.address(run)) as ps:
+                next(pushpull.torch.Trainer(ps, model, variables=model.variables).batches(digits))
+
+        self.start_server(config, "trained")
+        with self.assertRaisesRegex(pushpull.FailedPreconditionError, "has frozen MobilenetV2/Conv/weights, which this "
+                                    "server trains: name it in train_config.freeze_variables"):
+            register("trained")
+        self.start_server(frozen, "frozen")
+        register("frozen")
+
     def test_variables_that_do_not_fit_the_model(self):
         model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4))
         place = pushpull.torch.ServerVariable
@@ -176,6 +197,8 @@ class HeterogeneousJob(PythonJobTest):
                      r"w has the axes \[0, 1, 2, 2\] of 0.weight, which has the shape \[4, 1, 3, 3\]")):
                 with self.subTest(message), self.assertRaisesRegex(ValueError, message):
                     pushpull.torch.Trainer(server.connect(0), model, variables=variables)
+            with self.assertRaisesRegex(ValueError, "options and variables are both given"):
+                pushpull.torch.Trainer(server.connect(0), model, variables=named, options=lambda name, parameter: {})
 
 
 if __name__ == "__main__":

@@ -48,6 +48,28 @@ class MembershipMessagesTest : public PartTest {
   }
 };
 
+TEST_F(MembershipMessagesTest, ACloneMustNotFreezeWhatTheServerTrains) {
+  for (const char* name : {"conv/weights", "conv/biases"}) {
+    options_.variables.emplace_back().set_name(name);
+  }
+  Membership members(options_, job_, &actions_);
+  ps::RegisterRequest request = Request(0);
+  for (const ps::VariableEntry& variable : options_.variables) *request.add_variables() = variable;
+  EXPECT_EQ(members.CheckAnnouncement(request), absl::OkStatus());
+  request.mutable_variables(1)->set_frozen(true);
+  const absl::Status status = members.CheckAnnouncement(request);
+  EXPECT_EQ(KindOf(status), ps::ErrorDetail::LAYOUT_MISMATCH) << status;
+  EXPECT_EQ(GetErrorDetail(status).variable(), "conv/biases");
+  EXPECT_EQ(status.message(),
+            "clone 0 (host:0) has frozen conv/biases, which this server trains: name it in "
+            "train_config.freeze_variables, or let the clone train it");
+
+  options_.variables[1].set_frozen(true);
+  EXPECT_EQ(members.CheckAnnouncement(request), absl::OkStatus());
+  request.mutable_variables(1)->set_frozen(false);
+  EXPECT_EQ(members.CheckAnnouncement(request), absl::OkStatus());
+}
+
 TEST_F(MembershipMessagesTest, TheNumberOfReplicasHasLimits) {
   options_.num_replicas = 0;
   options_.limits.batch_size = kMaxReplicas + 1;
