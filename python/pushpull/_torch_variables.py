@@ -75,6 +75,45 @@ def _check_storable(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"the tensor {name} {problem}")
 
 
+def _end(tensor: torch.Tensor) -> int:
+    """Returns the address after the tensor's last element."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a byte belongs to an element of each of the tensors, which are on one device."""
+    start = min(one.data_ptr(), other.data_ptr())
+    marks = torch.zeros(max(_end(one), _end(other)) - start, dtype=torch.bool)  # one for each byte from `start` on
+
+    def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+        size = tensor.element_size()
+        strides = [stride * size for stride in tensor.stride()]
+        return marks.as_strided([*tensor.shape, size], [*strides, 1], tensor.data_ptr() - start)
+
+    bytes_of(one).fill_(True)
+    return bool(bytes_of(other).any())
+
+
+def _check_apart(entries: list[Entry]) -> None:
+    """Raises TypeError, which names both, if two tensors share memory: each would be loaded over the other.
+
+    Views of one vector, or of one matrix, that have no element in common are no problem.
+    """
+    # A tensor that only wraps others has no address of its own: it is 0.
+    ordered = sorted((entry for entry in entries if entry.tensor().data_ptr() != 0),
+                     key=lambda entry: (str(entry.tensor().device), entry.tensor().data_ptr()))
+    for i, entry in enumerate(ordered):
+        tensor = entry.tensor()
+        for later in ordered[i + 1:]:
+            other = later.tensor()
+            if other.device != tensor.device or other.data_ptr() >= _end(tensor):
+                break
+            if _overlap(tensor, other):
+                raise TypeError(f"the tensors {entry.name} and {later.name} share memory, so that each would be "
+                                "loaded over the other; use one Parameter object in both places, or clone() one")
+
+
 def _momentum(module: torch.nn.Module, buffer: str) -> Optional[float]:
     """Returns the momentum with which a module updates the buffer; None if it does not update it in this way."""
     if not isinstance(module, torch.nn.modules.batchnorm._NormBase) or buffer not in ("running_mean", "running_var"):
@@ -101,8 +140,8 @@ def declare(model: torch.nn.Module, options: Optional[Options],
     """Returns the model's variables: its parameters in the order of its modules, then its persistent buffers.
 
     A parameter that several modules share appears once. Tensors without elements are left out. Raises TypeError if a
-    tensor cannot be stored. variables: those of a server that knows the model, in its order; see `place`. Such a server
-    takes no options from a clone, so both together are a ValueError.
+    tensor cannot be stored, or if two share memory. variables: those of a server that knows the model, in its order;
+    see `place`. Such a server takes no options from a clone, so both together are a ValueError.
     """
     if options is not None and variables is not None:
         raise ValueError("options and variables are both given, but a server that knows the model takes weight decay and "
@@ -112,6 +151,7 @@ def declare(model: torch.nn.Module, options: Optional[Options],
         entries = place(entries, variables)
     if not entries:
         raise ValueError("the model has neither parameters nor buffers")
+    _check_apart(entries)
     return entries
 
 

@@ -105,8 +105,8 @@ class Trainer(TrainerBase):
         buffers that are not named stay this clone's own. Such a job takes no `options`, and a parameter may be frozen
         only if the server's train_config.freeze_variables names its variable.
 
-        Raises TypeError, which names the tensor, if one cannot be stored or was expanded, and ValueError if `variables`
-        do not fit or are given together with `options`.
+        Raises TypeError, which names the tensor, if one cannot be stored or was expanded, or if two different ones share
+        memory, and ValueError if `variables` do not fit or are given together with `options`.
         """
         self._model = model
         self._entries = declare(model, options, variables)
