@@ -1,8 +1,8 @@
 """Starts the clones of a Python program, restarts those that die, and shows their output and progress.
 
-A clone that ends by a signal or with the exit code 201 (a GPU failed) or 202 (the server came back with other settings)
-is started again, with the same session and the next process number, by which the server knows it. Any other failure
-ends all clones. The kernel kills the clones when the supervisor ends for any reason: what a clone has not contributed is
+A clone is started again if it ends by a signal or with the exit code 143 (SIGTERM stopped it), 201 (its program asks for
+it) or 202 (the server came back with other settings). It keeps its session and gets the next process number, by which
+the server knows it. Any other failure ends all clones. The kernel kills the clones when the supervisor ends for any reason: what a clone has not contributed is
 computed again.
 """
 from __future__ import annotations
@@ -29,8 +29,7 @@ from pushpull.checkpoint import training_is_done
 from pushpull.local_server import LocalServer
 
 EXIT_INTERNAL, EXIT_EVICTED, EXIT_STOPPED = 70, 77, 143
-EXIT_PEER_LOST = 200
-EXIT_GPU_LOST, EXIT_JOB_CHANGED = CURABLE_CODES = 201, 202
+EXIT_PEER_LOST, EXIT_RESTART, EXIT_JOB_CHANGED = 200, 201, 202
 
 POLL_S = 0.1
 SETTLED_S = 2.0  # a clone that has trained for this long is started again at once
@@ -94,10 +93,10 @@ def describe_exit(code: int) -> str:
 def is_curable(code: int) -> bool:
     """Whether a new process may succeed where one ended with this return code.
 
-    >>> [is_curable(code) for code in (-9, 201, 202, 1, 65, 200)]
-    [True, True, True, False, False, False]
+    >>> [is_curable(code) for code in (-9, 143, 201, 202, 1, 65, 200)]
+    [True, True, True, True, False, False, False]
     """
-    return code < 0 or code in CURABLE_CODES
+    return code < 0 or code in (EXIT_STOPPED, EXIT_RESTART, EXIT_JOB_CHANGED)
 
 
 class Supervisor:
@@ -126,8 +125,8 @@ class Supervisor:
 
         0: every clone has ended with 0 or was evicted, or training and then the supervisor's own server have ended and
         clones were too late to take part. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After a clone has
-        died MAX_RAPID_DEATHS times in a row: the code of its last process if that is curable, 70 if the last one was
-        killed by a signal or could not be started. Otherwise the code of the clone that failed for good. Raises
+        died MAX_RAPID_DEATHS times in a row: 201 or 202 if its last process ended with that, 70 if the last one was ended
+        by a signal or could not be started. Otherwise the code of the clone that failed for good. Raises
         ServerFailedError if the server that the supervisor runs has failed, and CheckpointError if its last checkpoint
         is damaged.
         """
@@ -307,9 +306,13 @@ class Supervisor:
             self._say(f"clone {clone.number} ended with {clone.last_death}, after which a clone is not started again; "
                       "stopping all")
             return code
+        if code == EXIT_STOPPED and self._signals:  # all were told to end
+            return code
+        what = {EXIT_STOPPED: "was stopped",
+                EXIT_JOB_CHANGED: "ended because the server has other settings"}.get(code, "died")
         # The worker's own code says, too, that a restart may help.
-        what = "ended because the server has other settings" if code == EXIT_JOB_CHANGED else "died"
-        return self._plan_restart(clone, f"{what} ({clone.last_death})", code if code > 0 else EXIT_INTERNAL)
+        return self._plan_restart(clone, f"{what} ({clone.last_death})",
+                                  code if code in (EXIT_RESTART, EXIT_JOB_CHANGED) else EXIT_INTERNAL)
 
     def _plan_restart(self, clone: _Clone, what: str, code_of_giving_up: int) -> Optional[int]:
         """Sets the time at which a clone is started again. After MAX_RAPID_DEATHS returns the worker's exit code.

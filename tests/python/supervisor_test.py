@@ -259,6 +259,21 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
+    def test_a_clone_that_is_stopped_alone_is_started_again(self):
+        _, worker = self.start_job()
+        clones = self.await_clones(worker, 2)
+        worker.wait_for("clone 1 of 2 trains")
+        os.kill(clones[1], signal.SIGTERM)
+        worker.wait_for("pushpull: clone 1 was stopped (exit code 143); starting it again ")
+        deadline = time.monotonic() + 60
+        while worker.text().count("[clone 1] clone 1 of 2 trains") < 2:
+            self.assertLess(time.monotonic(), deadline, worker.text())
+            time.sleep(0.05)
+        self.assertEqual(self.await_clones(worker, 2)[0], clones[0])
+        worker.kill(signal.SIGTERM)
+        self.assertEqual(worker.wait(60), 143, worker.text())
+        self.assertEqual(worker.text().count("starting it again"), 1, worker.text())
+
     def test_closed_terminal_ends_nothing(self):
         config = self.write_config(steps=60, batch=8)
         worker = self.start_python("hup.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
