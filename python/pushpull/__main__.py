@@ -110,7 +110,11 @@ def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _sup
             _library.check_precision(name, getattr(flags, name))
     except ValueError as error:
         parser.error(f"--{error}")
-    command = flags.program if flags.module is None else ["-m", *flags.module]
+    # argparse ends what follows -m at "--" or, with -mMODULE, at once. Like python -m, a module gets the "--" itself.
+    if flags.module is not None:
+        command = ["-m", *flags.module, *flags.program]
+    else:
+        command = flags.program[1:] if flags.program[:1] == ["--"] else flags.program
     problem = _supervisor.check_command(command)
     if problem is not None:
         parser.error(problem)

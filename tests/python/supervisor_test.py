@@ -237,13 +237,20 @@ class Supervisor(PythonJobTest):
                 self.assertEqual(process.wait(), 64, process.text())
                 self.assertRegex(process.text(), message)
 
-    def test_module_with_arguments(self):
-        (self.folder / "shown.py").write_text("import sys\nprint('arguments', sys.argv[1:])\n")
-        worker = self.start_python("w.log", "-m", "pushpull", "worker", "-m", "shown", "--a=1", "b",
-                                   PYTHONPATH=f"{os.environ.get('PYTHONPATH', '')}:{self.folder}:"
-                                   f"{PROGRAMS.parents[2] / 'python'}")
-        self.assertEqual(worker.wait(), 0, worker.text())
-        self.assertIn("[clone 0] arguments ['--a=1', 'b']\n", worker.text())
+    def test_arguments_of_a_program(self):
+        shown = self.folder / "shown.py"
+        shown.write_text("import sys\nprint('arguments', sys.argv[1:])\n")
+        path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(self.folder), str(PROGRAMS.parents[2] / "python")])
+        for command, seen in ((["-m", "shown", "--a=1", "b"], ["--a=1", "b"]),
+                              (["-m", "shown", "--", "--a=1"], ["--", "--a=1"]),
+                              (["-mshown", "b", "--a=1"], ["b", "--a=1"]),
+                              (["--", shown, "--a=1"], ["--a=1"]),
+                              ([shown, "--", "--a=1"], ["--", "--a=1"])):
+            with self.subTest(command=command):
+                worker = self.start_python("w.log", "-m", "pushpull", "worker", *command, PYTHONPATH=path)
+                self.assertEqual(worker.wait(), 0, worker.text())
+                self.assertIn(f"[clone 0] arguments {seen}\n", worker.text())
+                worker.log_path.unlink()
 
     def test_sigterm_and_sigint_end_all(self):
         for number in (signal.SIGTERM, signal.SIGINT):
