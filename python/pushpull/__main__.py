@@ -78,7 +78,7 @@ def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
     # The server tells the clones that training has ended when it has published a checkpoint that says so.
     if server.wait(0.0) is None and not checkpoint.training_is_done(server.train_dir, step):
         say("all clones have ended before training has; ending ps_server")
-        server.close()
+        server.end()
         found = checkpoint.steps(server.train_dir)
         limit = f" of {num_steps}" if num_steps else ""
         say(f"the last checkpoint is of step {found[-1]}{limit}" if found else "there is no checkpoint")
@@ -144,9 +144,13 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
         with LocalServer(config, train_dir, options.num_clones) as server:
             options.ps, options.server = server.address, server
             supervisor = _supervisor.Supervisor(options)
-            code = supervisor.run()
-            if code == 0:
-                _await_end(server, *supervisor.progress())
+            try:
+                code = supervisor.run()
+                if code == 0:
+                    _await_end(server, *supervisor.progress())
+            finally:
+                server.end()
+                supervisor.show_end_of_server(server)
             return code
     except _Stopped:
         return _supervisor.EXIT_STOPPED

@@ -1,4 +1,4 @@
-"""The pipes from the clones of `pushpull worker`, read line by line."""
+"""The pipes from the clones of `pushpull worker`, and the log of its server, read line by line."""
 from __future__ import annotations
 
 import os
@@ -11,7 +11,7 @@ MAX_LINE_BYTES = 1 << 16  # of a clone's output; a longer line is divided
 
 
 class Stream:
-    """One end of a pipe from a clone, whose lines are handled one by one.
+    """One end of a pipe from a clone, or a file that grows, whose lines are handled one by one.
 
     A carriage return begins a line anew, as on a terminal. Of a line that a program refreshes in this way, as a progress
     bar, the states that REFRESH_S apart are shown, each as a line.
@@ -24,7 +24,7 @@ class Stream:
         os.set_blocking(file.fileno(), False)
 
     def lines(self) -> tuple[list[bytes], bool]:
-        """Returns complete lines that have arrived, and whether the other end is closed.
+        """Returns complete lines that have arrived, and whether the other end is closed or all of the file is read.
 
         Of what arrives while it reads, a call leaves the rest after MAX_READS to the next call.
         """

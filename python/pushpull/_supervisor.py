@@ -24,6 +24,7 @@ from pushpull._processes import popen
 from pushpull._progress import ProgressLine
 from pushpull._reports import (REPORT_DESCRIPTOR, WAIT_OF_SPARE, Progress, decode_report, describe_pipe,
                                without_spares)
+from pushpull._server_log import ServerLog
 from pushpull._streams import Stream
 from pushpull.checkpoint import training_is_done
 from pushpull.local_server import LocalServer
@@ -112,6 +113,7 @@ class Supervisor:
         self._first_signal = 0.0
         self._output_is_lost = False  # and this has been said
         self._server_trouble = ""  # why the server could not be started again, or empty
+        self._server_log: Optional[ServerLog] = None  # None: it is not open yet
         # When training and, after it, the server of this supervisor were seen to have ended (time.monotonic()).
         self._run_ended_at: Optional[float] = None
 
@@ -122,6 +124,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Runs the clones until all have ended. Returns the exit code of the worker.
+
+        If this supervisor runs the server, shows its address and what it warns of.
 
         0: every clone has ended with 0 or was evicted, or training and then the supervisor's own server have ended and
         clones were too late to take part. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After a clone has
@@ -136,12 +140,30 @@ class Supervisor:
             return self._supervise()
         finally:
             self._drain()
-            self._line.finish()
-            for output in (self._stdout, self._stderr):
-                try:
-                    output.finish()
-                except OSError as error:
-                    self._note_loss(str(error))
+            self._finish_output()
+
+    def _finish_output(self) -> None:
+        self._line.finish()
+        for output in (self._stdout, self._stderr):
+            try:
+                output.finish()
+            except OSError as error:
+                self._note_loss(str(error))
+
+    def show_end_of_server(self, server: LocalServer) -> None:
+        """Shows what the server has warned of since `run` returned. To be called when the server has ended."""
+        self._show_server_log(server, ended=True)
+        if self._server_log is not None:
+            self._server_log.close()
+        self._finish_output()
+
+    def _show_server_log(self, server: LocalServer, ended: bool = False) -> None:
+        try:
+            if self._server_log is None:
+                self._server_log = server.follow_log()
+            self._print(b"ps_server", self._server_log.trouble(ended), self._stderr)
+        except OSError:  # no descriptor is left; the next call tries again
+            pass
 
     def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
         now = time.monotonic()
@@ -152,8 +174,11 @@ class Supervisor:
 
     def _supervise(self) -> int:
         server = self._options.server
+        if server is not None:
+            self._say(f"ps_server at {server.address}")
         while not self._signals:
             if server is not None:
+                self._show_server_log(server)
                 self._revive(server)
                 self._notice_end_of_run(server)
             for clone in self._clones:
@@ -272,12 +297,14 @@ class Supervisor:
                     clone.take(report)
             return
         for own, target in clone.outputs:
-            if own is stream and lines:
-                self._print(clone, lines, target)
+            if own is stream:
+                self._print(b"clone %d" % clone.number, lines, target)
 
-    def _print(self, clone: _Clone, lines: Sequence[bytes], target: PatientOutput) -> None:
+    def _print(self, source: bytes, lines: Sequence[bytes], target: PatientOutput) -> None:
+        if not lines:
+            return
         self._line.interrupt()
-        trouble = write(target, b"".join(b"[clone %d] %s\n" % (clone.number, line) for line in lines))
+        trouble = write(target, b"".join(b"[%s] %s\n" % (source, line) for line in lines))
         if trouble is not None:
             self._note_loss(trouble)
 
@@ -345,8 +372,7 @@ class Supervisor:
             self._handle_lines(clone, stream)
         for stream, target in clone.outputs:
             rest = stream.rest()
-            if rest:
-                self._print(clone, [rest], target)
+            self._print(b"clone %d" % clone.number, [rest] if rest else [], target)
         for stream in self._streams(clone):
             if stream.file in self._selector.get_map():
                 self._selector.unregister(stream.file)

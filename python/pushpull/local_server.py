@@ -17,6 +17,7 @@ from typing import Any, Optional, Union
 from pushpull import _library
 from pushpull._connect import connect
 from pushpull._processes import KEEPER, popen
+from pushpull._server_log import ServerLog
 from pushpull.errors import Error, ServerFailedError
 from pushpull.parameter_server import ParameterServer, close_all
 
@@ -131,6 +132,10 @@ class LocalServer:
         except FileNotFoundError:
             return ""
 
+    def follow_log(self) -> ServerLog:
+        """Returns a reader of what the program prints, from the beginning on. Raises OSError if there is no room."""
+        return ServerLog(self._log_path)
+
     @property
     def pid(self) -> int:
         """The process id of ps_server."""
@@ -185,8 +190,11 @@ class LocalServer:
             clone = next(self._numbers) % self.num_clones
         return connect(self.address, clone=clone, num_clones=self.num_clones, check=self.check, **options)
 
-    def close(self) -> None:
-        """Ends the server: waits for it if training has ended, else asks it to publish a checkpoint and end."""
+    def end(self) -> None:
+        """Ends the server: waits for it if training has ended, else asks it to publish a checkpoint and end.
+
+        The folder stays until the server is closed, so that the log can be read.
+        """
         if os.getpid() != self._pid:
             return  # this process was forked: the server and its folder belong to the other one
         process, self._process = self._process, None
@@ -196,5 +204,11 @@ class LocalServer:
             except BaseException:  # such as KeyboardInterrupt
                 self._process = process  # so that it can be closed again, at the latest at the program's exit
                 raise
+
+    def close(self) -> None:
+        """Ends the server, see `end`, and removes its temporary folder."""
+        if os.getpid() != self._pid:
+            return
+        self.end()
         shutil.rmtree(self._folder, ignore_errors=True)
         _open.discard(self)

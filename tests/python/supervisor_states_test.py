@@ -2,9 +2,11 @@
 import errno
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -12,7 +14,7 @@ from unittest import mock
 
 from support import main
 
-from pushpull import _output, _streams, _supervisor
+from pushpull import _output, _server_log, _streams, _supervisor
 from pushpull._reports import WAIT_OF_SPARE, Progress
 
 
@@ -197,6 +199,25 @@ class Output(unittest.TestCase):
         self.assertLess(len(self._stream._unread), 2 * len(state))
         shown = [line for lines in self.lines(*[b"x" * 40000] * 5) for line in lines]
         self.assertEqual([len(line) for line in shown], [80080, 80000])
+
+
+class ServerLog(unittest.TestCase):
+
+    def test_lines_of_warnings_and_errors_are_shown_as_they_come(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "ps_server.log"
+            path.touch()
+            log = _server_log.ServerLog(path)
+            self.addCleanup(log.close)
+            for text, shown in (("I20261201 12:00:00.000001 7 a.cc:1] begun\n  and more\nW20261201 12:", []),
+                                ("00:00.000002 7 a.cc:2] a warning\n  of two lines\n",
+                                 [b"W20261201 12:00:00.000002 7 a.cc:2] a warning", b"  of two lines"]),
+                                ("I20261201 12:00:00.000003 7 a.cc:3] E20261201\nE20261201 12:00:00.000004 7 x] bad", [])):
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(text)
+                self.assertEqual(log.trouble(), shown)
+            self.assertEqual(log.trouble(ended=True), [b"E20261201 12:00:00.000004 7 x] bad"])
+            self.assertEqual(log.trouble(ended=True), [])
 
 
 class PatientOutput(unittest.TestCase):

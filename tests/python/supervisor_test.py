@@ -1,6 +1,7 @@
 """`pushpull worker` restarts clones, ends them all, and leaves no process behind."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -136,6 +137,18 @@ class Supervisor(PythonJobTest):
         self.kill_server(worker)
         self.assertNotEqual(worker.wait(60), 0, worker.text())
         self.assertIn("run_id", worker.text())
+
+    def test_warnings_and_the_address_of_its_server_are_shown(self):
+        config = self.write_config(steps=ENDLESS, sync="false", train="min_contributors: 2 step_deadline_secs: 9")
+        worker = self.start_python("w.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
+                                   f"--train_dir={self.folder / 'run'}", PROGRAMS / "perceptron.py")
+        worker.wait_for(" loss ")
+        address, = re.findall(r"(?m)^pushpull: ps_server at (unix:/.+/ps)$", worker.text())
+        psctl = self.start("psctl.log", "psctl", "drain", f"--ps={address}")
+        self.assertEqual(psctl.wait(), 0, psctl.text())
+        self.assertEqual(worker.wait(60), 143, worker.text())
+        self.assertRegex(worker.text(), r"(?m)^\[ps_server\] W\d+ .*\] .*min_contributors has no effect in asynchronous")
+        self.assertNotRegex(worker.text(), r"(?m)^\[ps_server\] I")
 
     def kill_server(self, worker):
         """Kills the ps_server that `pushpull worker` has started."""
