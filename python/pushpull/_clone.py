@@ -32,7 +32,7 @@ def run(command: list[str]) -> int:
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = command
-            sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
+            sys.path[0] = os.path.dirname(os.path.realpath(command[0]))  # as Python itself does
             runpy.run_path(command[0], run_name="__main__")
     except Error as error:
         traceback.print_exc()

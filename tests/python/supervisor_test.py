@@ -265,6 +265,17 @@ class Supervisor(PythonJobTest):
                 self.assertIn(f"[clone 0] arguments {seen}\n", worker.text())
                 worker.log_path.unlink()
 
+    def test_program_that_is_a_symbolic_link_imports_its_neighbours(self):
+        there = self.folder / "there"
+        there.mkdir()
+        (there / "neighbour.py").write_text("NAME = 'found'\n")
+        (there / "program.py").write_text("import neighbour\nprint('neighbour', neighbour.NAME)\n")
+        link = self.folder / "link.py"
+        link.symlink_to(there / "program.py")
+        worker = self.start_python("w.log", "-m", "pushpull", "worker", link)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertIn("[clone 0] neighbour found\n", worker.text())
+
     def test_sigterm_and_sigint_end_all(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number):
