@@ -14,8 +14,8 @@ from pushpull.errors import ModelChangedError
 from pushpull.parameter_server import FloatArray, Variable
 
 # Called with the name and the parameter. Returns what differs from the defaults: "weight_decay",
-# "learning_rate_multiplier".
-Options = Callable[[str, torch.nn.Parameter], Mapping[str, float]]
+# "learning_rate_multiplier". None: nothing does.
+Options = Callable[[str, torch.nn.Parameter], Optional[Mapping[str, float]]]
 _OPTION_NAMES = ("weight_decay", "learning_rate_multiplier")
 
 
@@ -176,16 +176,27 @@ def place(entries: list[Entry], variables: Sequence[ServerVariable]) -> list[Ent
     return placed
 
 
+def _settings(options: Optional[Options], name: str, parameter: torch.nn.Parameter) -> dict[str, Any]:
+    """Returns what `options` says of the parameter. Raises TypeError or ValueError, which names it, if that is wrong."""
+    returned = None if options is None else options(name, parameter)
+    if returned is None:
+        return {}
+    if not isinstance(returned, Mapping):
+        raise TypeError(f"options({name!r}, ...) returned {returned!r}, expected a mapping, such as "
+                        f"{{{_OPTION_NAMES[0]!r}: 1e-4}}, or None")
+    for option in returned:
+        if option not in _OPTION_NAMES:
+            raise ValueError(f"options({name!r}, ...) returned {option!r}, expected {' or '.join(_OPTION_NAMES)}")
+    return dict(returned)
+
+
 def _entries(model: torch.nn.Module, options: Optional[Options]) -> list[Entry]:
     entries = []
     for name, parameter in model.named_parameters():
         _check_storable(name, parameter)
         if parameter.numel() == 0:
             continue
-        settings: dict[str, Any] = dict(options(name, parameter)) if options is not None else {}
-        for option in settings:
-            if option not in _OPTION_NAMES:
-                raise ValueError(f"options({name!r}, ...) returned {option!r}, expected {' or '.join(_OPTION_NAMES)}")
+        settings = _settings(options, name, parameter)
         variable = Variable(name, tuple(parameter.shape), frozen=not parameter.requires_grad, **settings)
         entries.append(Entry(variable, parameter.dtype, parameter))
     for name, module, key in _buffers(model):

@@ -93,8 +93,9 @@ class Trainer(TrainerBase):
         """Collects the model's variables. `batches` registers them.
 
         options: called with the name and the parameter; returns what differs from the defaults, for example
-        {"weight_decay": 1e-4, "learning_rate_multiplier": 2.0}. The multiplier scales the learning rate, as a parameter
-        group with another `lr` does. Options and requires_grad stay the same for all starts of a run.
+        {"weight_decay": 1e-4, "learning_rate_multiplier": 2.0}, or None if nothing does. The multiplier scales the
+        learning rate, as a parameter group with another `lr` does. Options and requires_grad stay the same for all
+        starts of a run.
         show_progress: print the progress to stderr, unless the supervisor does it.
         seed: seed the global generators of PyTorch, numpy and Python for each example that is loaded and for each
         batch, so that augmentation and dropout are the same if another process computes them. Exact repetition needs

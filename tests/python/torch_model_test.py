@@ -96,7 +96,7 @@ class Model(PythonJobTest):
         server = self.serve()
 
         def options(name, parameter):
-            return {"learning_rate_multiplier": 0.0} if name == "slow" else {}
+            return {"learning_rate_multiplier": 0.0} if name == "slow" else {} if name == "unused" else None
 
         batches = self.train(self.trainer(model, server, options=options), model)
         server.wait(60)
@@ -111,6 +111,13 @@ class Model(PythonJobTest):
         for name, tensor in model.state_dict().items():
             torch.testing.assert_close(tensor, expected.state_dict()[name], atol=1e-5, rtol=1e-5, msg=name)
         self.assertFalse(torch.equal(model.first.weight, initial["first.weight"]))
+
+    def test_options_that_cannot_be_used(self):
+        for returned, error, message in ((1e-4, TypeError, "returned 0.0001, expected a mapping, such as {'weight_decay'"),
+                                         ([], TypeError, r"returned \[\], expected a mapping"),
+                                         ({"lr": 1.0}, ValueError, "returned 'lr', expected weight_decay or learning_")):
+            with self.subTest(returned=returned), self.assertRaisesRegex(error, rf"options\('0.weight', ...\) {message}"):
+                declare(make_model(), lambda name, parameter, value=returned: value)
 
     def test_other_types_and_buffers(self):
         class Typed(torch.nn.Module):
