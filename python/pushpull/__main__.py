@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import signal
 import sys
@@ -10,7 +11,7 @@ from types import FrameType
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
-from pushpull._output import drop_unwritten, open_closed_streams, say
+from pushpull._output import PatientOutput, drop_unwritten, open_closed_streams, say
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
 
@@ -70,18 +71,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
-    """Waits for the server's end if training has ended. Otherwise ends the server, and says so.
+def _await_end(server: LocalServer, step: int, num_steps: int, output: PatientOutput) -> None:
+    """Waits for the server's end if training has ended. Otherwise ends the server, and says so in the output.
 
     step, num_steps: what the clones have reported last.
     """
     # The server tells the clones that training has ended when it has published a checkpoint that says so.
     if server.wait(0.0) is None and not checkpoint.training_is_done(server.train_dir, step):
-        say("all clones have ended before training has; ending ps_server")
+        say("all clones have ended before training has; ending ps_server", output)
         server.end()
-        found = checkpoint.steps(server.train_dir)
+        found = checkpoint.steps(server.train_dir) if server.train_dir.is_dir() else []  # before the first checkpoint
         limit = f" of {num_steps}" if num_steps else ""
-        say(f"the last checkpoint is of step {found[-1]}{limit}" if found else "there is no checkpoint")
+        say(f"the last checkpoint is of step {found[-1]}{limit}" if found else "there is no checkpoint",
+            output)
         return
     server.wait(_SERVER_END_S)
     server.check()
@@ -90,9 +92,12 @@ def _await_end(server: LocalServer, step: int, num_steps: int) -> None:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command and returns its exit code."""
     open_closed_streams()
+    output = PatientOutput(sys.stderr)
     try:
-        return _run(arguments)
+        return _run(arguments, output)
     finally:
+        with contextlib.suppress(OSError):
+            output.finish()
         drop_unwritten()
 
 
@@ -133,7 +138,8 @@ def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _sup
     return options
 
 
-def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, train_dir: str) -> int:
+def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, train_dir: str,
+                           output: PatientOutput) -> int:
     """Starts a ps_server, runs the clones, and waits for the server's end. Returns the exit code of the worker.
 
     Raises Error if the server cannot be started or fails.
@@ -147,7 +153,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
             try:
                 code = supervisor.run()
                 if code == 0:
-                    _await_end(server, *supervisor.progress())
+                    _await_end(server, *supervisor.progress(), output)
             finally:
                 server.end()
                 supervisor.show_end_of_server(server)
@@ -156,7 +162,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
         return _supervisor.EXIT_STOPPED
 
 
-def _run(arguments: Optional[Sequence[str]]) -> int:
+def _run(arguments: Optional[Sequence[str]], output: PatientOutput) -> int:
     parser = _parser()
     flags = parser.parse_args(arguments)
     # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
@@ -169,10 +175,10 @@ def _run(arguments: Optional[Sequence[str]]) -> int:
     try:
         options = _options(parser, flags)
         if flags.pipeline_config_path:
-            return _supervise_with_server(options, pathlib.Path(flags.pipeline_config_path), flags.train_dir)
+            return _supervise_with_server(options, pathlib.Path(flags.pipeline_config_path), flags.train_dir, output)
         return _supervisor.Supervisor(options).run()
     except Error as error:
-        say(str(error))
+        say(str(error), output)
         return error.exit_code
 
 

@@ -103,6 +103,14 @@ class EndOfJob(PythonJobTest):
         self.assertRegex(worker.text(), f"pushpull: the last checkpoint is of step {last}( of 1000)?\n")
         self.assertIn(last, (4, 5))
 
+    def test_one_command_whose_program_does_not_train(self):
+        program = self.folder / "nothing.py"
+        program.write_text("print('does nothing')\n")
+        worker = self.start_python("worker.log", "-m", "pushpull", "worker", f"--train_dir={self.folder / 'run'}",
+                                   f"--pipeline_config_path={self.write_config()}", program)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertIn("pushpull: there is no checkpoint\n", worker.text())
+
     def test_clones_that_are_too_late_for_a_run_that_has_ended(self):
         (self.folder / "supervisor.py").write_text(SUPERVISOR)
         (self.folder / "slow.py").write_text(SLOW)

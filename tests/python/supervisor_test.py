@@ -117,6 +117,18 @@ class Supervisor(PythonJobTest):
                 worker.log_path.unlink()
                 os.close(reader)
 
+    def test_last_lines_that_nobody_reads_do_not_keep_the_worker(self):
+        program = self.folder / "flood.py"
+        program.write_text("import sys\nsys.stderr.write('x' * 200000 + '\\n')\n")
+        reader, target = os.pipe()
+        self.addCleanup(os.close, reader)
+        worker = Process(self.folder / "w.log", sys.executable, "-m", "pushpull", "worker",
+                         f"--pipeline_config_path={self.write_config()}", f"--train_dir={self.folder / 'run'}", program,
+                         env=environment(), stderr=target)
+        self.processes.append(worker)
+        os.close(target)
+        self.assertEqual(worker.wait(60), 0)
+
     def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
         config = self.write_config(steps=3000)
         worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
