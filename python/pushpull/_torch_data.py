@@ -70,6 +70,14 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2
 
 
+def _copy(examples: list[Any]) -> Optional[list[Any]]:
+    """Returns a copy of the examples, or None if they cannot be copied, such as an open file."""
+    try:
+        return copy.deepcopy(examples)
+    except Exception:  # pylint: disable=broad-exception-caught
+        return None
+
+
 def seed_computation(seed: int, position: int, replica: int) -> None:
     """Seeds the global generators for the computation of a batch, but not while another trainer loads examples."""
     with _GENERATORS:
@@ -89,31 +97,33 @@ class Shares(torch.utils.data.Dataset[Collated]):
         self._sync = job.sync
 
     def __getitem__(self, share: Share) -> Collated:
-        # A synchronous step is one batch for all replicas, so how it is divided must not change its examples.
-        part = 0 if self._sync else 1 + share.replica
-        fetch_all = getattr(self._dataset, "__getitems__", None)
-        if fetch_all is not None and self._seed is None:
-            return self._collated(list(fetch_all(share.indices)))
-        examples: list[Any] = []
-        for index in share.indices:
-            if self._seed is not None:
-                seed_generators(EXAMPLE, self._seed, share.position, part, index)
-            examples += fetch_all([index]) if fetch_all is not None else [self._dataset[index]]
-        return self._collated(examples)
-
-    def _collated(self, examples: list[Any]) -> Collated:
+        examples = self._examples(share, share.indices)
         # The collate function may work in place, so the example that it may be tried on is copied before.
         asks = len(examples) == 2 and self._makes_pairs is None
-        one = copy.deepcopy(examples[:1]) if asks else []
+        one = _copy(examples[:1]) if asks else None
         data = self._collate(examples)
         is_pair = _is_pair(data)
         if is_pair and len(examples) == 2:
             # Two values for two examples may be (x, y) or one value for each. What the function makes of one example
             # tells them apart.
             if self._makes_pairs is None:
-                self._makes_pairs = self._makes_a_pair_of(one)
+                self._makes_pairs = self._makes_a_pair_of(one or self._examples(share, share.indices[:1]))
             is_pair = self._makes_pairs
         return Collated(data, is_pair)
+
+    def _examples(self, share: Share, indices: list[int]) -> list[Any]:
+        """Loads some examples of the share."""
+        # A synchronous step is one batch for all replicas, so how it is divided must not change its examples.
+        part = 0 if self._sync else 1 + share.replica
+        fetch_all = getattr(self._dataset, "__getitems__", None)
+        if fetch_all is not None and self._seed is None:
+            return list(fetch_all(indices))
+        examples: list[Any] = []
+        for index in indices:
+            if self._seed is not None:
+                seed_generators(EXAMPLE, self._seed, share.position, part, index)
+            examples += fetch_all([index]) if fetch_all is not None else [self._dataset[index]]
+        return examples
 
     def _makes_a_pair_of(self, one: list[Any]) -> bool:
         """Returns whether the collate function makes a pair of one example, or cannot take a single example.

@@ -72,6 +72,18 @@ class Pairs(unittest.TestCase):
         expected = torch.stack([value for value, _ in self.collated(lambda examples: examples, 2).data]) + 10
         self.assertTrue(torch.equal(self.collated(collate, 2).x, expected))
 
+    def test_examples_that_cannot_be_copied(self):
+        class Texts:
+            """Examples that a collate function can read once, and that copy.deepcopy refuses."""
+
+            def __getitem__(self, index):
+                return (letter for letter in f"text {index}")
+
+        texts = self.collated(lambda examples: ["".join(one) for one in examples], 2, Texts())
+        self.assertEqual((texts.is_pair, texts.x), (False, ["text 0", "text 1"]))
+        pair = self.collated(lambda examples: ([len(list(one)) for one in examples], "labels"), 2, Texts())
+        self.assertEqual((pair.is_pair, pair.x, pair.y), (True, [6, 6], "labels"))
+
     def test_a_collate_function_may_take_examples_apart(self):
         def collate(examples):
             labels = [example.pop("label") for example in examples]
