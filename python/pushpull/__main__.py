@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import pathlib
 import signal
 import sys
@@ -101,6 +102,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         drop_unwritten()
 
 
+def _check_command(command: Sequence[str]) -> Optional[str]:
+    """Returns what is wrong with a command that begins with a Python file or `-m MODULE`, or None."""
+    if not command:
+        return "there is no program to run: name a Python file, or -m MODULE"
+    if command[0] == "-m":
+        return None if len(command) > 1 else "-m needs the name of a module"
+    return None if os.path.isfile(command[0]) else f"there is no file {command[0]}"
+
+
 def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _supervisor.Options:
     """Checks the flags of `pushpull worker`, and returns what the supervisor needs of them.
 
@@ -120,7 +130,7 @@ def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _sup
         command = ["-m", *flags.module, *flags.program]
     else:
         command = flags.program[1:] if flags.program[:1] == ["--"] else flags.program
-    problem = _supervisor.check_command(command)
+    problem = _check_command(command)
     if problem is not None:
         parser.error(problem)
     if bool(flags.pipeline_config_path) != bool(flags.train_dir):

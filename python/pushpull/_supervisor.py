@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Optional
 
+from pushpull._end_of_run import END_OF_RUN, announce_end, was_too_late
 from pushpull._output import PatientOutput, patient_outputs, say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
@@ -211,11 +212,16 @@ class Supervisor:
             self._server_trouble = str(error)
 
     def _notice_end_of_run(self, server: LocalServer) -> None:
-        """Cancels all planned starts of clones if training and then the server have ended."""
+        """Cancels all planned starts of clones if training and then the server have ended.
+
+        After WAIT_IN_VAIN_S ends the waits for it in processes that clones have started.
+        """
         if self._run_ended_at is None:
             if server.wait(0.0) != 0 or not training_is_done(server.train_dir, 0):
                 return
             self._run_ended_at = time.monotonic()
+        if time.monotonic() - self._run_ended_at >= WAIT_IN_VAIN_S:
+            announce_end(server.end_mark)
         for clone in self._clones:
             if clone.restart_at is not None:
                 clone.restart_at = None
@@ -259,6 +265,7 @@ class Supervisor:
                        "PUSHPULL_CLONE": str(options.worker_index * options.num_clones + clone.number),
                        "PUSHPULL_NUM_CLONES": str(options.num_workers * options.num_clones),
                        "PUSHPULL_SESSION": str(clone.session), "PUSHPULL_PROCESS_NUMBER": str(clone.process_number),
+                       END_OF_RUN: options.server.end_mark if options.server is not None else "",
                        REPORT_DESCRIPTOR: describe_pipe(reports_of_clone)}
         try:
             clone.process = popen([sys.executable, "-m", "pushpull._clone", *options.command], signal.SIGKILL,
@@ -326,7 +333,9 @@ class Supervisor:
             self._say(f"clone {clone.number} was evicted, so it is out of the job; the other clones go on")
             clone.left = True
             return None
-        if code == EXIT_PEER_LOST and self._run_ended_at is not None:
+        server = self._options.server
+        if server is not None and self._run_ended_at is not None and (
+                code == EXIT_PEER_LOST or was_too_late(server.end_mark, clone.number)):
             self._say(f"clone {clone.number} ended with {clone.last_death} because training and ps_server have ended")
             return None
         if not is_curable(code):
@@ -432,12 +441,3 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         pass
-
-
-def check_command(command: Sequence[str]) -> Optional[str]:
-    """Returns what is wrong with a command that begins with a Python file or `-m MODULE`, or None."""
-    if not command:
-        return "there is no program to run: name a Python file, or -m MODULE"
-    if command[0] == "-m":
-        return None if len(command) > 1 else "-m needs the name of a module"
-    return None if os.path.isfile(command[0]) else f"there is no file {command[0]}"

@@ -137,6 +137,11 @@ class LocalServer:
         return ServerLog(self._log_path)
 
     @property
+    def end_mark(self) -> str:
+        """The path by which `pushpull worker` tells processes of its clones that the run has ended (_end_of_run.py)."""
+        return str(self._folder / "run_has_ended")
+
+    @property
     def pid(self) -> int:
         """The process id of ps_server."""
         assert self._process is not None

@@ -28,6 +28,11 @@ for batch in trainer.batches(40):
     trainer.push({}, samples=len(batch), loss=1.0)
 print("trained")
 """
+# A clone that trains in another process.
+LAUNCHER = """
+import subprocess, sys
+sys.exit(subprocess.run([sys.executable, *sys.argv[1:]], check=False).returncode)
+"""
 SUPERVISOR = """
 import sys, pushpull
 from pushpull import _supervisor
@@ -122,6 +127,12 @@ class EndOfJob(PythonJobTest):
                                            seconds, how)
                 self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
                 self.assertIn(message, worker.text())
+        (self.folder / "launcher.py").write_text(LAUNCHER)
+        worker = self.start_python("launcher.log", self.folder / "supervisor.py", self.write_config(steps=3),
+                                   self.folder / "run", self.folder / "launcher.py", self.folder / "slow.py", 4, "")
+        self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
+        self.assertIn("PeerLostError: training has ended, and ps_server with it", worker.text())
+        self.assertIn("pushpull: clone 0 ended with exit code 1 because training and ps_server have ended", worker.text())
         with pushpull.LocalServer(self.write_config(steps=3), self.folder / "run", flags=["--lease=2s"]) as server:
             self.assertEqual(server.wait(60), 0)
             with self.assertRaisesRegex(pushpull.Error, f"the run in {self.folder}/run has ended"):
