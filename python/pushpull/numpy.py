@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
@@ -46,7 +47,7 @@ class Trainer(TrainerBase):
         type; the server keeps float32.
         options: by name, what differs from the defaults of pushpull.Variable, such as {"w": {"weight_decay": 1e-4}}.
 
-        Raises TypeError, which names the array, if one cannot be stored.
+        Raises TypeError, which names the array, if one cannot be stored, or if two share memory.
         """
         self._arrays = dict(variables)
         self._variables = []
@@ -56,6 +57,10 @@ class Trainer(TrainerBase):
                 raise TypeError(f"the variable {name} is of {kind}, which cannot be stored as float32")
             settings = (options or {}).get(name, {})
             self._variables.append(Variable(name, array.shape, **settings))
+        for (name, array), (other, later) in itertools.combinations(self._arrays.items(), 2):
+            if numpy.shares_memory(array, later):
+                raise TypeError(f"the variables {name} and {other} share memory, so that each would be loaded over the "
+                                "other; use copy() of one")
         unknown = set(options or {}) - set(self._arrays)
         if unknown:
             raise ValueError(f"options name {min(unknown)!r}, which is not a variable")

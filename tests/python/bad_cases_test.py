@@ -89,6 +89,10 @@ class BadCases(PythonJobTest):
             pushpull.numpy.Trainer(ps, {"w": numpy.ones(2, complex)})
         with self.assertRaisesRegex(TypeError, "the variable w is of list"):
             pushpull.numpy.Trainer(ps, {"w": [1.0]})
+        table = numpy.ones((4, 6))
+        with self.assertRaisesRegex(TypeError, "the variables v and w share memory"):
+            pushpull.numpy.Trainer(ps, {"u": numpy.ones(2), "v": table, "w": table.T})
+        pushpull.numpy.Trainer(ps, {"v": table[:, :3], "w": table[:, 3:]})
         with self.assertRaisesRegex(ValueError, "'v', which is not a variable"):
             pushpull.numpy.Trainer(ps, {"w": numpy.ones(2)}, {"v": {"frozen": True}})
 
