@@ -49,6 +49,10 @@ std::string DescribeAttributeDifference(const ps::VariableEntry& server,
 
 absl::Status CheckSizes(const google::protobuf::RepeatedPtrField<ps::VariableEntry>& entries) {
   if (entries.empty()) return absl::InvalidArgumentError("the model has no variables");
+  if (entries.size() > kMaxEntries) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model has ", entries.size(), " variables, allowed are ", kMaxEntries));
+  }
   int64_t bytes = 0;
   for (const ps::VariableEntry& entry : entries) {
     const std::string& name = entry.name();

@@ -20,8 +20,10 @@ namespace pushpull {
 // Returns one entry per variable, in layout order, with all fields.
 std::vector<ps::VariableEntry> VariableEntries(const VariableLayout& layout);
 
-// Limits of a declaration. The list of variables has to fit into one message (GetJob, Register).
+// Limits of a declaration. The list of variables has to fit into one message (GetJob, Register),
+// and so have the norms of all variables (Apply: with LAMB 16 bytes for each).
 inline constexpr int64_t kMaxEntriesBytes = 768 * 1024;
+inline constexpr int64_t kMaxEntries = 32 * 1024;
 inline constexpr int64_t kMaxEntryNameBytes = 512;
 inline constexpr int64_t kMaxEntryRank = 64;
 

@@ -17,6 +17,8 @@
 #include "common/base/stop_requested.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/manifest.h"
+#include "common/model/variable_entries.h"
+#include "common/optimizer/state_vectors.h"
 #include "ps_server/core/coordinator_events.h"
 #include "ps_server/runtime/job_spec.h"
 #include "ps_server/warm_start/corrected_statistics.h"
@@ -26,6 +28,14 @@ namespace pushpull {
 // Returns what a shard reports to the coordinator about the file that it has written for a
 // checkpoint. `marks` is left empty: the caller sets it to the serialized PushMarks of the version.
 ps::SnapshotReply MakeSnapshotReply(const CheckpointFile& file);
+
+// Size of the largest SnapshotReply, in bytes. It has the name and the checksum of each tensor: of
+// each variable's weights, slots and moving average. A tensor's name is that of its variable, which
+// counts in kMaxEntriesBytes, and a suffix; suffix, checksum and tags have at most 48 bytes.
+// `marks` have less than 64 KiB.
+inline constexpr int64_t kMaxTensorsPerVariable = 1 + kMaxSlots + 1;
+inline constexpr int64_t kMaxSnapshotReplyBytes =
+    kMaxTensorsPerVariable * (kMaxEntriesBytes + kMaxEntries * 48) + 64 * 1024;
 
 // All methods but CheckMappedState and GoOnFrom block on the disk. One thread at a time calls
 // FindCheckpoint, CheckMappedState, GoOnFrom, Publish, RemoveOld and Abandon; the others may run

@@ -17,6 +17,7 @@
 #include "common/wire/grpc/grpc_ps_client.h"
 #include "common/wire/protocol_version.h"
 #include "common/wire/security/peer_secret.h"
+#include "ps_server/runtime/checkpointer.h"
 #include "ps_server/runtime/finished_run.h"
 #include "ps_server/runtime/shard_peer.h"
 #include "ps_server/runtime/task_agreement.h"
@@ -358,7 +359,9 @@ void Server::NoteServing() const {
 }
 
 std::unique_ptr<PsClient> Server::ClientOf(const std::string& address) const {
-  return MakeGrpcPsClient(address, transport_);
+  TransportOptions options = transport_;
+  options.max_message_bytes = static_cast<int>(kMaxSnapshotReplyBytes);
+  return MakeGrpcPsClient(address, options);
 }
 
 std::vector<std::string> Server::addresses() const {

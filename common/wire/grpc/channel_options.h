@@ -41,7 +41,8 @@ struct TransportOptions {
   // expired.
   absl::Duration max_connection_age = absl::InfiniteDuration();
   // Largest message received: a chunk with its header. A larger one ends its call with
-  // RESOURCE_EXHAUSTED.
+  // RESOURCE_EXHAUSTED. The clients of ps tasks allow more, because a shard answers Snapshot with
+  // the names of its tensors (ps_server/runtime/checkpointer.h).
   int max_message_bytes = (1 << 20) + 64 * 1024;
   // Size of the socket reader's receive buffers. Smaller buffers split a message into many slices.
   int read_chunk_bytes = 4 << 20;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -40,6 +41,14 @@ absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
     return result;
   }
   return absl::UnavailableError(absl::StrCat(result.message(), " (the server ended the call)"));
+}
+
+// Returns whether the call failed because gRPC, here or at the server, has not taken a message that
+// was longer than TransportOptions::max_message_bytes. No ps task makes such an error, so it never
+// carries a proof.
+bool IsOversizeMessage(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+         absl::StrContains(status.error_message(), "message larger than max");
 }
 
 class GrpcPushStream final : public PushStream {
@@ -158,7 +167,8 @@ class GrpcPsClient final : public PsClient {
 
   // A call from one ps task to another. Both sides prove that they belong to the job. An answer
   // without a proof counts as no answer (UNAVAILABLE), so that another program at the address of a
-  // task that is down cannot answer for it.
+  // task that is down cannot answer for it. RESOURCE_EXHAUSTED for a message that was too long
+  // needs no proof: the same call would fail again, and callers repeat it after UNAVAILABLE.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> CallWithProof(const PsMethodRow& row, Method<Request, Reply> method,
                                       Request request, absl::Duration timeout) {
@@ -178,7 +188,7 @@ class GrpcPsClient final : public PsClient {
     const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
                                   peer_secret_->ProveAnswer(proof, status, reply));
     if (proven && status.ok()) return reply;
-    if (proven) return FromServer(status, what);
+    if (proven || IsOversizeMessage(status)) return FromServer(status, what);
     const bool answered = status.error_code() != grpc::StatusCode::UNAVAILABLE &&
                           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!answered) {

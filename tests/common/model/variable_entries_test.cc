@@ -182,5 +182,16 @@ TEST(LayoutOfEntriesTest, TheListHasToFitIntoAMessage) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("2000 variables"));
 }
 
+TEST(LayoutOfEntriesTest, TheNormsOfAllVariablesHaveToFitIntoAMessage) {
+  EntryList entries;
+  while (entries.size() <= kMaxEntries) entries.Add()->set_name(std::to_string(entries.size()));
+  const absl::Status status = LayoutOfEntries(entries).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("32769 variables, allowed are 32768"));
+  entries.RemoveLast();
+  EXPECT_TRUE(LayoutOfEntries(entries).ok()) << LayoutOfEntries(entries).status();
+}
+
 }  // namespace
 }  // namespace pushpull

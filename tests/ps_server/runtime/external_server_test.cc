@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,7 @@
 #include "common/model/model_layout.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/grpc/grpc_ps_client.h"
+#include "ps_server/runtime/checkpointer.h"
 #include "ps_server/runtime/server.h"
 #include "tests/testkit/declaration_parts.h"
 #include "tests/testkit/fake_clock.h"
@@ -139,7 +141,7 @@ class ExternalServerTest : public ::testing::Test {
     return values;
   }
 
-  const VariableLayout layout_ = MakeToyLayout();
+  VariableLayout layout_ = MakeToyLayout();
   TestFolder folder_;
   PosixFileSystem files_;
   SteadyClock clock_;
@@ -228,6 +230,26 @@ TEST_F(ExternalServerTest, TheTasksOfTwoProcessesTrainIt) {
   Start({OptionsOf(0, 2, 40), OptionsOf(1, 2, 40)});
   AwaitServers();
   for (const absl::Status& clone : Train()) EXPECT_TRUE(clone.ok()) << clone;
+}
+
+// The second task tells the first one the names of 15,000 tensors, which are more than 1 MiB.
+TEST_F(ExternalServerTest, TheTasksOfTwoProcessesSaveManyVariables) {
+  std::vector<VariableSpec> variables(10'000);
+  for (size_t i = 0; i < variables.size(); ++i) {
+    variables[i].name = absl::StrFormat("%060d", i);
+    variables[i].shape = {1};
+  }
+  layout_ = VariableLayout::Create(std::move(variables)).value();
+  train_config_ = "optimizer { use_moving_average: true }";
+  Start({OptionsOf(0, 2, 2), OptionsOf(1, 2, 2)});
+  ASSERT_TRUE(DeclareAt(ValuesFor(layout_, 3)).ok());
+  AwaitServers();
+  for (const absl::Status& clone : Train()) EXPECT_TRUE(clone.ok()) << clone;
+  const auto checkpoint = Checkpoint::Open(files_, train_dir(), 2);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ASSERT_EQ((*checkpoint)->manifest().files.size(), 2);
+  const int64_t size_bytes = MakeSnapshotReply((*checkpoint)->manifest().files[1]).ByteSizeLong();
+  EXPECT_GT(size_bytes, TransportOptions().max_message_bytes);
 }
 
 TEST_F(ExternalServerTest, ATaskWithoutItsCoordinatorSeesThatTheRunIsFinished) {

@@ -206,6 +206,33 @@ TEST_F(OrdersTest, AnswersOfAStrangerAreNotBelieved) {
   server_.reset();  // the server uses the handler
 }
 
+// The coordinator would repeat a call that is UNAVAILABLE for ever.
+TEST_F(OrdersTest, AMessageThatIsTooLongIsAnErrorOfItsCall) {
+  class Talker final : public FakePsHandler {
+   public:
+    void Snapshot(const ps::SnapshotRequest&, Done<ps::SnapshotReply> done) override {
+      ps::SnapshotReply reply;
+      reply.set_marks(std::string(2000, 'm'));
+      done(reply);
+    }
+  };
+  Talker talker;
+  auto server = StartGrpcPsServer("127.0.0.1:0", &talker, WithPeerSecret());
+  ASSERT_TRUE(server.ok()) << server.status();
+  TransportOptions options = WithPeerSecret();
+  EXPECT_TRUE(
+      MakeGrpcPsClient((*server)->address(), options)->Snapshot({}, kTimeout).status().ok());
+  options.max_message_bytes = 1000;
+  const auto client = MakeGrpcPsClient((*server)->address(), options);
+  const absl::Status answer = client->Snapshot({}, kTimeout).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(answer)) << answer;
+  EXPECT_THAT(std::string(answer.message()), HasSubstr("larger than max"));
+  ps::ApplyRequest order;
+  order.set_marks(std::string(TransportOptions().max_message_bytes, 'm'));
+  const absl::Status request = client->Apply(order, kTimeout).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(request)) << request;
+}
+
 TEST_F(OrdersTest, AnAnswerHoldsForItsCallOnly) {
   StartShard(WithPeerSecret());
   const auto secret = WithPeerSecret().peer_secret;
