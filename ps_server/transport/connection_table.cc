@@ -212,18 +212,15 @@ std::string ConnectionTable::Examine(int fd, absl::Duration now, Entry* entry) {
   const auto credit = static_cast<int64_t>(account.credit_bytes_.load(std::memory_order_relaxed));
   const int64_t read = BytesRead(fd);
   if (read < 0) return "";
-  entry->forgiven_bytes += static_cast<int64_t>(seconds * kForgivenBytesPerSecond);
-  int64_t undelivered = read - credit - entry->forgiven_bytes;
-  if (undelivered < 0) {
-    entry->forgiven_bytes += undelivered;
-    undelivered = 0;
-  }
+  entry->forgiven_bytes += seconds * kForgivenBytesPerSecond;
+  const double unexplained = static_cast<double>(read - credit) - entry->forgiven_bytes;
+  if (unexplained < 0.0) entry->forgiven_bytes += unexplained;
+  const auto undelivered = static_cast<int64_t>(std::max(0.0, unexplained));
   entry->undelivered_bytes = undelivered;
-  const int64_t without_push = std::min(limits_.max_undelivered_without_push_bytes,
-                                        limits_.max_undelivered_at_first_bytes + credit);
-  const int64_t limit = std::min(limits_.max_undelivered_bytes,
-                                 without_push + account.pushes_.load(std::memory_order_relaxed) *
-                                                    limits_.max_undelivered_per_push_bytes);
+  const int64_t limit =
+      std::min(limits_.max_undelivered_bytes, limits_.max_undelivered_without_push_bytes +
+                                                  account.pushes_.load(std::memory_order_relaxed) *
+                                                      limits_.max_undelivered_per_push_bytes);
   // A connection may be over its limit in one sweep, because a push that has just begun may not be
   // counted yet. A connection without any message gets no second sweep: a first push alone fits
   // into the initial window, which is below the limit.

@@ -103,9 +103,9 @@ class ConnectionTable {
     absl::Duration last_message;
     // Part of the bytes read, besides the credit, that is not counted as undelivered: grows with
     // time, shrinks when messages were credited with more bytes than they had. May be negative.
-    int64_t forgiven_bytes = 0;
+    double forgiven_bytes = 0.0;
     int64_t undelivered_bytes = 0;
-    bool over_limit = false;    // more was undelivered than its messages and pushes allow
+    bool over_limit = false;    // more was undelivered than its pushes allow
     bool small_buffer = false;  // the kernel may not enlarge its receive buffer
     int64_t cancelled = 0;
     double cancelled_level = 0.0;  // cancelled calls in the leaky bucket

@@ -40,16 +40,16 @@ struct ServerLimits {
   // They are the beginnings of messages and headers, which gRPC 1.51 buffers before it knows how
   // long they will be. A connection above its limit is cut. Its limit is
   //
-  //   min(max_undelivered_at_first_bytes + bytes of its messages so far,
-  //       max_undelivered_without_push_bytes)
+  //   max_undelivered_without_push_bytes
   //   + max_undelivered_per_push_bytes for each push in progress,
   //
   // but at most max_undelivered_bytes. An honest peer's undelivered bytes are one message (the rest
   // of a push that was refused halfway never becomes one), and the flow-control window of each push
-  // in progress. The first value is the initial window of a connection, 64 KiB, plus the headers of
-  // a call. The first two values also limit processor time: gRPC copies a header again whenever
-  // another piece of it arrives.
-  int64_t max_undelivered_at_first_bytes = 80 << 10;
+  // in progress. The first value is more than the longest message
+  // (TransportOptions::max_message_bytes), the initial window of a connection, 64 KiB, and the
+  // headers of a call. A slow network may need seconds for such a message, which may be the first
+  // one of its connection: a registration names all variables. The value also limits processor
+  // time: gRPC copies a header again whenever another piece of it arrives.
   int64_t max_undelivered_without_push_bytes = 3 << 19;
   int64_t max_undelivered_per_push_bytes = 6 << 20;
   int64_t max_undelivered_bytes = 16 << 20;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/wire/grpc/channel_options.h"
 #include "tests/testkit/fake_clock.h"
 
 namespace pushpull {
@@ -231,8 +232,7 @@ TEST_F(ConnectionTableTest, ARunningPushMayFillItsWindow) {
 }
 
 // Covers thousands of calls and endless headers, for which gRPC works before they become messages.
-TEST_F(ConnectionTableTest, APeerThatHasDeliveredMessagesMaySendMoreWithoutOne) {
-  limits_.max_undelivered_at_first_bytes = 100000;
+TEST_F(ConnectionTableTest, APeerThatHasDeliveredMessagesGetsASecondSweep) {
   limits_.max_undelivered_without_push_bytes = 300000;
   Make();
   Pair fresh;
@@ -242,18 +242,47 @@ TEST_F(ConnectionTableTest, APeerThatHasDeliveredMessagesMaySendMoreWithoutOne) 
   proven.Transfer(1000000);
   table_->Find(proven.grpc_peer())->NoteReceived(990000);
   Pass(absl::Milliseconds(20));
-  fresh.Transfer(90000);
+  fresh.Transfer(290000);
   proven.Transfer(290000);
   PassTwice();
   EXPECT_FALSE(fresh.IsCut());
   EXPECT_FALSE(proven.IsCut());
-  fresh.Transfer(20000);
+  fresh.Transfer(30000);
+  proven.Transfer(30000);
   Pass(absl::Milliseconds(20));
   EXPECT_TRUE(fresh.IsCut());
   EXPECT_FALSE(proven.IsCut());
-  proven.Transfer(30000);
-  PassTwice();
+  Pass(absl::Milliseconds(20));
   EXPECT_TRUE(proven.IsCut());
+}
+
+// A registration with many variables may be the first message of a connection.
+TEST_F(ConnectionTableTest, ASlowNetworkMayDeliverTheLongestMessageInManyPieces) {
+  Make();
+  Pair pair;
+  Admit(pair);
+  constexpr int64_t kPiece = 16384;
+  for (int round = 0; round < 2; ++round) {
+    int64_t sent = 0;
+    while (sent < TransportOptions().max_message_bytes) {
+      pair.Transfer(kPiece);
+      sent += kPiece;
+      Pass(absl::Milliseconds(100));
+      ASSERT_FALSE(pair.IsCut()) << "after " << sent << " bytes of message " << round;
+    }
+    table_->Find(pair.grpc_peer())->NoteReceived(sent);
+  }
+}
+
+TEST_F(ConnectionTableTest, SixtyFourBytesPerSecondAreNotCounted) {
+  Make();
+  Pair pair;
+  Admit(pair);
+  for (int second = 0; second < 100; ++second) {
+    pair.Transfer(64);
+    for (int sweep = 0; sweep < 50; ++sweep) Pass(absl::Milliseconds(20));
+    ASSERT_LE(table_->undelivered_bytes(), 1) << "after " << second << " s";
+  }
 }
 
 TEST_F(ConnectionTableTest, BarsTheHostOfACutConnectionForAMoment) {
@@ -407,7 +436,7 @@ TEST_F(ConnectionTableTest, AStalledMessageEndsTheConnection) {
 }
 
 TEST_F(ConnectionTableTest, TheTotalLimitCutsStalledConnectionsFirst) {
-  limits_.max_undelivered_bytes = limits_.max_undelivered_at_first_bytes = 1 << 20;
+  limits_.max_undelivered_bytes = 1 << 20;
   limits_.max_total_undelivered_bytes = 2 << 20;
   Make();
   std::vector<Pair> pairs(4);

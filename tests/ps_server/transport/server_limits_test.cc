@@ -26,6 +26,7 @@
 #include "ps_server/transport/descriptor_budget.h"
 #include "ps_server/transport/grpc_ps_server.h"
 #include "tests/ps_server/transport/raw_peer.h"
+#include "tests/ps_server/transport/slow_link.h"
 #include "tests/testkit/fake_ps_handler.h"
 #include "tests/testkit/pulled_bytes.h"
 
@@ -233,6 +234,22 @@ TEST_F(ServerLimitsTest, RefusesARequestThatIsLongerThanItsMethodNeeds) {
   status = client_->DeclareVariables(declared, kTimeout).status();
   EXPECT_TRUE(absl::IsUnimplemented(status)) << "the answer of the handler: " << status;
   ExpectServing();
+}
+
+// The messages take seconds, in which the connections are examined many times. Each of them is the
+// first one of its connection.
+TEST_F(ServerLimitsTest, ASlowNetworkDeliversTheLongestRequests) {
+  Start();
+  SlowLink link(server_->address());
+  ps::DeclareRequest declared;
+  declared.set_values(std::string(512 << 10, 'v'));
+  absl::Status status =
+      MakeGrpcPsClient(link.address())->DeclareVariables(declared, kTimeout).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << "the answer of the handler: " << status;
+  ps::RegisterRequest announced;
+  announced.add_variables()->set_name(std::string(1 << 20, 'n'));
+  status = MakeGrpcPsClient(link.address())->Register(announced, kTimeout).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << "the answer of the handler: " << status;
 }
 
 TEST_F(ServerLimitsTest, DoesNotWaitForAMessageOfAGigabyte) {
