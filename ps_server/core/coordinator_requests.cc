@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "ps_server/core/coordinator.h"
 #include "ps_server/core/protocol_error.h"
 #include "ps_server/core/stop_reason.h"
@@ -127,7 +128,7 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   reply.set_server_nanoseconds(absl::ToInt64Nanoseconds(job_.now));
   if (AnotherServerGoesOn(stop_reason_)) return StoppedError();
   if (!stop_reason_.ok()) {
-    reply.set_stopped(std::string(stop_reason_.message()));
+    reply.set_stopped(ValidUtf8(stop_reason_.message()));
     return reply;
   }
   PP_RETURN_IF_ERROR(CheckRequest(request.run_id(), request.epoch()));
@@ -138,7 +139,7 @@ absl::StatusOr<ps::HeartbeatReply> Coordinator::HandleHeartbeat(
   }
   reply.set_training_done(training_done());
   reply.set_num_replicas(members_.num_replicas());
-  reply.set_waiting_for(WaitingFor(job_.now));
+  reply.set_waiting_for(ValidUtf8(WaitingFor(job_.now)));
   return reply;
 }
 
@@ -324,10 +325,10 @@ ps::StatusReply Coordinator::Status(absl::Duration now) const {
   status.set_num_steps(last_step());
   status.set_sync(options_.sync);
   status.set_training_done(training_done());
-  status.set_waiting_for(WaitingFor(now));
+  status.set_waiting_for(ValidUtf8(WaitingFor(now)));
   status.set_waiting_seconds(WaitingSeconds(now));
   status.set_rolled_back_steps(recovery_.rolled_back_steps());
-  if (!stop_reason_.ok()) status.set_stopped(std::string(stop_reason_.message()));
+  if (!stop_reason_.ok()) status.set_stopped(ValidUtf8(stop_reason_.message()));
   steps_.AddTo(&status);
   checkpoints_.AddTo(&status, now);
   members_.AddTo(&status, FindLate(now).replicas, now);

@@ -10,6 +10,7 @@
 #include "glog/logging.h"
 
 #include "common/base/hmac.h"
+#include "common/base/utf8.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/core/stop_reason.h"
 #include "ps_server/runtime/overloaded.h"
@@ -205,7 +206,7 @@ bool CoordinatorRuntime::TellTasksOfTheEnd(const absl::Status& end,
   request.set_how(end.ok()  ? ps::EndTaskRequest::DONE
                   : drained ? ps::EndTaskRequest::DRAINED
                             : ps::EndTaskRequest::STOPPED);
-  request.set_reason(std::string(end.message()));
+  request.set_reason(ValidUtf8(end.message()));
   if (verified_step.has_value()) request.set_verified_step(*verified_step);
   const bool is_first_attempt = told_tasks_.empty();
   told_tasks_.resize(peers_.size(), false);

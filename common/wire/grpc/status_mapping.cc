@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/base/passing_error.h"
+#include "common/base/utf8.h"
 #include "common/wire/error_detail.h"
 #include "protos/parameter_server.pb.h"
 #include "protos/rpc_status.pb.h"
@@ -55,11 +56,8 @@ absl::string_view HintFor(absl::string_view message) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message());
-  if (message.size() > kMaxMessageBytes) {
-    message.resize(kMaxMessageBytes - 3);
-    message += "...";
-  }
+  // The message may name a file, whose name may have any bytes.
+  const std::string message = ShortUtf8(status.message(), kMaxMessageBytes);
   const auto code = static_cast<grpc::StatusCode>(status.code());
   ps::ErrorDetail detail = GetErrorDetail(status);
   if (IsPassing(status)) detail.set_may_pass(true);

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
+#include "common/base/utf8.h"
 #include "ps_server/core/protocol_error.h"
 #include "tests/ps_server/core/coordinator_driver.h"
 #include "tests/ps_server/core/part_driver.h"
@@ -439,6 +440,19 @@ TEST_F(RecoveryTest, AnErrorOfAShardKeepsItsMark) {
   EXPECT_THAT(std::string(stopped[0].reason.message()), HasSubstr("shard 0 of 1"));
   EXPECT_TRUE(IsPassing(stopped[0].reason)) << stopped[0].reason;
   EXPECT_EQ(KindOf(Register(0).status()), ps::ErrorDetail::DRAINING);
+}
+
+// A reply with a text that is not UTF-8 could not be read.
+TEST_F(RecoveryTest, AReasonMayNameAFileWithAnyBytes) {
+  persist_status_ = MarkPassing(absl::ResourceExhaustedError("M\xfcller/EPOCH: no space left"));
+  Start();
+  EXPECT_TRUE(IsUtf8(coordinator_->Status(now_).waiting_for()));
+  EXPECT_THAT(coordinator_->Status(now_).waiting_for(), HasSubstr("M\xef\xbf\xbdller/EPOCH"));
+  persist_status_ = absl::PermissionDeniedError("M\xfcller/EPOCH: permission denied");
+  Pass(absl::Seconds(10));
+  ASSERT_EQ(Take<coordinator_action::Stopped>().size(), 1u);
+  EXPECT_THAT(coordinator_->Status(now_).stopped(), HasSubstr("M\xef\xbf\xbdller/EPOCH"));
+  EXPECT_THAT(Heartbeat(0)->stopped(), HasSubstr("M\xef\xbf\xbdller/EPOCH"));
 }
 
 TEST_F(RecoveryTest, AReplacedServerSendsItsClonesToItsSuccessor) {

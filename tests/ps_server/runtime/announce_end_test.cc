@@ -42,17 +42,19 @@ class SharedFakeClock final : public Clock {
 // The shard of a machine that is gone.
 class LostPeer final : public ShardPeer {
  public:
-  explicit LostPeer(int* told) : told_(told) {}
+  LostPeer(int* told, ps::EndTaskRequest* order) : told_(told), order_(order) {}
   void Call(const ShardCall&, Done) override {}
   void Close(const absl::Status&) override {}
   void Stop() override {}
-  absl::Status EndTask(const ps::EndTaskRequest&) override {
+  absl::Status EndTask(const ps::EndTaskRequest& order) override {
     ++*told_;
+    *order_ = order;
     return absl::UnavailableError("no route to host");
   }
 
  private:
   int* const told_;
+  ps::EndTaskRequest* const order_;
 };
 
 class AnnounceEndTest : public ::testing::Test {
@@ -66,7 +68,7 @@ class AnnounceEndTest : public ::testing::Test {
     EXPECT_TRUE(core.ok()) << core.status();
     core_ = *std::move(core);
     std::vector<std::unique_ptr<ShardPeer>> remote;
-    remote.push_back(std::make_unique<LostPeer>(&told_));
+    remote.push_back(std::make_unique<LostPeer>(&told_, &order_));
     core_->Start({"task 0", "task 1"}, std::move(remote), [] {});
   }
   // Returns how long AnnounceEnd blocks if it begins this long after `drain`.
@@ -84,7 +86,8 @@ class AnnounceEndTest : public ::testing::Test {
   TestFolder folder_;
   PosixFileSystem files_;
   SharedFakeClock clock_;
-  int told_ = 0;  // how often the peer was told
+  int told_ = 0;              // how often the peer was told
+  ps::EndTaskRequest order_;  // what it was told last
   std::unique_ptr<ServerCore> core_;
 };
 
@@ -115,6 +118,15 @@ TEST_F(AnnounceEndTest, ADrainByAnAdministratorHasTheSameLimit) {
   };
   EXPECT_EQ(AnnouncementAfter(limit_, drain), absl::ZeroDuration());
   EXPECT_EQ(told_, 1);
+}
+
+// An order whose reason is not UTF-8 could not be sent, and the task would wait.
+TEST_F(AnnounceEndTest, TheReasonMayNameAFileWithAnyBytes) {
+  const absl::Status end = absl::InternalError("/data/M\xfcller: input/output error");
+  core_->End(end);
+  core_->AnnounceEnd(end);
+  EXPECT_EQ(order_.how(), ps::EndTaskRequest::STOPPED);
+  EXPECT_EQ(order_.reason(), "/data/M\xef\xbf\xbdller: input/output error");
 }
 
 // A checkpoint is read at the speed of the disk, and calls that end the server come meanwhile.

@@ -87,6 +87,31 @@ TEST(StatusMappingTest, ToleratesUnknownCodesAndMalformedDetails) {
   EXPECT_EQ(FromGrpcStatus(unknown, "").code(), absl::StatusCode::kUnknown);
 }
 
+// The strings of a message have to be UTF-8, or its other fields are lost with them.
+TEST(StatusMappingTest, KeepsTheDetailOfAMessageThatIsNotUtf8) {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::STOPPED);
+  const absl::Status stopped = MakeError(detail, "M\xfcller: no checkpoint");
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(stopped), "");
+  EXPECT_EQ(GetErrorDetail(back).kind(), ps::ErrorDetail::STOPPED);
+  EXPECT_EQ(back.message(), "M\xef\xbf\xbdller: no checkpoint");
+  const absl::Status full = MarkPassing(absl::ResourceExhaustedError("M\xfcller: no space left"));
+  EXPECT_TRUE(IsPassing(FromGrpcStatus(ToGrpcStatus(full), "")));
+}
+
+TEST(StatusMappingTest, CutsLongMessagesBetweenCharacters) {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+  for (size_t size = 1010; size < 1030; ++size) {
+    std::string message(size, 'x');
+    for (int i = 0; i < 10; ++i) message += "\xc3\xa9";
+    const grpc::Status status = ToGrpcStatus(MakeError(detail, message));
+    EXPECT_LE(status.error_message().size(), 1024);
+    EXPECT_EQ(GetErrorDetail(FromGrpcStatus(status, "")).kind(), ps::ErrorDetail::WRONG_RUN)
+        << size;
+  }
+}
+
 TEST(StatusMappingTest, CutsLongMessages) {
   ps::ErrorDetail detail;
   detail.set_kind(ps::ErrorDetail::WRONG_RUN);
