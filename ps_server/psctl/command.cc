@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/cli/exit_codes.h"
 #include "common/wire/error_detail.h"
 #include "ps_server/psctl/reply_json.h"
@@ -104,6 +106,10 @@ absl::Status ParseEviction(const std::vector<std::string>& arguments, const Psct
   }
   if (id < 0) {
     return UsageError("evict needs the worker id of a clone: evict K or --worker_id=K");
+  }
+  if (!IsUtf8(flags.reason)) {
+    return UsageError(
+        absl::StrCat("--reason=", absl::CHexEscape(flags.reason), ", expected UTF-8"));
   }
   command->worker_id = id;
   command->reason = flags.reason;

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/base/descriptor_limit.h"
 #include "common/base/num_cores.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/cluster/resolve_cluster.h"
 #include "common/config/pipeline_config.h"
 #include "worker/client/clone_identity.h"
@@ -38,6 +40,13 @@ ProgramCloneOptions WithPeerName(ProgramCloneOptions options) {
   return options;
 }
 
+// The strings of messages are UTF-8; a call with another one would fail without a reason.
+absl::Status CheckUtf8(absl::string_view what, const std::string& text) {
+  if (IsUtf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " \"", absl::CHexEscape(text), "\" is not UTF-8"));
+}
+
 }  // namespace
 
 ProgramClone::ProgramClone(ProgramCloneOptions options)
@@ -60,6 +69,7 @@ absl::Status ProgramClone::CheckOptions() const {
   }
   PP_RETURN_IF_ERROR(CheckPsAddresses({options_.ps, "`ps`"}));
   const PsSession::Options& session = options_.session;
+  PP_RETURN_IF_ERROR(CheckUtf8("peer_name", session.peer_name));
   if (session.num_replicas == 0) {
     return absl::InvalidArgumentError("num_replicas is 0, expected the number of clones");
   }
@@ -136,6 +146,11 @@ absl::Status ProgramClone::Start(std::vector<VariableSpec> variables, const floa
   if (!connected_) return absl::FailedPreconditionError("this clone is not connected yet");
   if (trainer_ != nullptr) return absl::FailedPreconditionError("this clone was already started");
   if (variables.empty()) return absl::InvalidArgumentError("the model has no variables");
+  for (const VariableSpec& variable : variables) {
+    PP_RETURN_IF_ERROR(CheckUtf8("the variable's name", variable.name));
+  }
+  PP_RETURN_IF_ERROR(CheckUtf8("device", arithmetic.device()));
+  PP_RETURN_IF_ERROR(CheckUtf8("rounding", arithmetic.rounding()));
   PP_ASSIGN_OR_RETURN(VariableLayout layout, VariableLayout::Create(std::move(variables)));
   PP_RETURN_IF_ERROR(Declare(layout, values));
   layout_ = std::move(layout);

@@ -26,6 +26,7 @@
 #include "common/base/monotonic_wait.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "common/config/pipeline_config.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/gradient_codec.h"
@@ -159,6 +160,9 @@ absl::StatusOr<GradientResult> ResultOf(uint64_t samples, double loss,
     const std::string name = Text(metrics[i].name);
     if (name.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("metric ", i, " has no name"));
+    }
+    if (!IsUtf8(name)) {
+      return absl::InvalidArgumentError(absl::StrCat("the name of metric ", i, " is not UTF-8"));
     }
     has_loss = has_loss || name == kTotalLoss;
     add(name, metrics[i].value);

@@ -103,7 +103,7 @@ typedef struct {
 PUSHPULL_CLIENT_API void pushpull_clone_job(const PushpullClone* clone, PushpullJob* job);
 
 typedef struct {
-  const char* name;
+  const char* name;  // UTF-8
   const int64_t* shape;
   int32_t rank;
   int32_t moving_statistic;  // 1: has no gradient; the clone pushes a statistic of the batch
@@ -172,7 +172,7 @@ PUSHPULL_CLIENT_API int pushpull_clone_next(PushpullClone* clone, int32_t millis
 PUSHPULL_CLIENT_API void pushpull_clone_advance(PushpullClone* clone, int64_t first_final);
 
 typedef struct {
-  const char* name;  // a TensorBoard tag
+  const char* name;  // a TensorBoard tag, in UTF-8
   double value;      // mean over the samples
 } PushpullMetric;
 

@@ -64,6 +64,8 @@ TEST(PsctlCommandTest, RefusesWhatItDoesNotUnderstand) {
   ExpectUsageError(Parse({"evict", "-1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "host:1"}), "expected a worker id");
   ExpectUsageError(Parse({"evict", "1"}, {.worker_id = 2}), "disagree");
+  ExpectUsageError(Parse({"evict", "1"}, {.reason = "zu \xfc"}),
+                   "--reason=zu \\xfc, expected UTF-8");
   ExpectUsageError(Parse({"drain"}, {.worker_id = 2}), "belong to evict");
   ExpectUsageError(Parse({"scale"}), "expected a number of replicas");
   ExpectUsageError(Parse({"scale", "0"}), "scale 0: expected a number");

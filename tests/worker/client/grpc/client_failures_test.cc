@@ -73,6 +73,8 @@ TEST(ClientFailuresTest, RefusesOptions) {
        [](auto* o) { o->gradient_precision = "int4"; }},
       {"weight_precision=int8, expected one of fp32, bf16", PUSHPULL_INVALID_ARGUMENT,
        [](auto* o) { o->weight_precision = "int8"; }},
+      {"peer_name \"M\\xfcller\" is not UTF-8", PUSHPULL_INVALID_ARGUMENT,
+       [](auto* o) { o->peer_name = "M\xfcller"; }},
       {"192.0.2.7:2222 is not of this machine", PUSHPULL_FAILED_PRECONDITION,
        [](auto* o) { o->ps = "192.0.2.7:2222"; }},
       {"/none.pem", -1, [](auto* o) { o->tls_ca = o->tls_cert = o->tls_key = "/none.pem"; }},
@@ -132,6 +134,8 @@ TEST(ClientFailuresTest, RefusesVariables) {
   EXPECT_EQ(start([](auto* p) { p->variables.clear(); }), PUSHPULL_INVALID_ARGUMENT);
   EXPECT_EQ(start([](auto* p) { p->variables[1].name = nullptr; }), PUSHPULL_INVALID_ARGUMENT);
   EXPECT_THAT(ErrorOf(clone), HasSubstr("variable 1 has no name"));
+  EXPECT_EQ(start([](auto* p) { p->variables[1].name = "w\xff"; }), PUSHPULL_INVALID_ARGUMENT);
+  EXPECT_THAT(ErrorOf(clone), HasSubstr("the variable's name \"w\\xff\" is not UTF-8"));
   EXPECT_EQ(start([](auto* p) { p->variables[1].name = p->variables[0].name; }),
             PUSHPULL_INVALID_ARGUMENT);
   EXPECT_THAT(ErrorOf(clone), HasSubstr("declared twice"));
@@ -175,6 +179,9 @@ TEST(ClientFailuresTest, RefusesCallsInTheWrongOrder) {
   EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, nullptr, 1), PUSHPULL_INVALID_ARGUMENT);
   const PushpullMetric nameless = {nullptr, 1.0};
   EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, &nameless, 1), PUSHPULL_INVALID_ARGUMENT);
+  const PushpullMetric foreign = {"M\xfcll", 1.0};
+  EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, &foreign, 1), PUSHPULL_INVALID_ARGUMENT);
+  EXPECT_THAT(ErrorOf(fresh), HasSubstr("the name of metric 0 is not UTF-8"));
   EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, nullptr, 0), PUSHPULL_OK)
       << "refused calls have not ended the batch";
   EXPECT_EQ(pushpull_clone_finish(fresh.get(), 31, 1.0, nullptr, 0), PUSHPULL_FAILED_PRECONDITION);
