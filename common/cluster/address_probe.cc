@@ -115,10 +115,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveWithin(const HostPort& parts,
 absl::StatusOr<SocketAddress> UnixAddress(const std::string& address) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const std::string path = address.substr(kUnixPrefix.size());
-  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
-    return absl::InvalidArgumentError("the path of the socket is empty or too long");
-  }
+  PP_ASSIGN_OR_RETURN(const std::string path, UnixSocketPath(address));
   memcpy(name.sun_path, path.data(), path.size());
   SocketAddress result;
   memcpy(&result.storage, &name, sizeof(name));

@@ -69,7 +69,7 @@ std::string AddressHint(absl::string_view address) {
   return may_be_ipv6 ? "; an IPv6 address needs brackets, such as [::1]:2222" : "";
 }
 
-absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
+absl::StatusOr<std::string> PortOf(const std::string& address, int least) {
   const size_t colon = address.rfind(':');
   int port = 0;
   // SimpleAtoi takes a sign, and spaces on both sides, so the first and the last must be digits.
@@ -82,10 +82,16 @@ absl::StatusOr<std::string> PortOf(const std::string& address, int least = 1) {
   return address.substr(colon + 1);
 }
 
+// Checks that the address is host:port with a port from least_port to 65535, or unix:/path.
+absl::Status CheckAddress(const std::string& address, int least_port) {
+  if (absl::StartsWith(address, kUnixPrefix)) return UnixSocketPath(address).status();
+  return PortOf(address, least_port).status();
+}
+
 // Checks --listen, where port 0 stands for a free one.
 absl::Status CheckListen(const std::optional<std::string>& listen) {
-  if (!listen.has_value() || absl::StartsWith(*listen, kUnixPrefix)) return absl::OkStatus();
-  const absl::Status status = PortOf(*listen, 0).status();
+  if (!listen.has_value()) return absl::OkStatus();
+  const absl::Status status = CheckAddress(*listen, 0);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat("--listen=", *listen, ": ", status.message()));
 }
@@ -93,7 +99,7 @@ absl::Status CheckListen(const std::optional<std::string>& listen) {
 // Returns where a ps task listens if its peers reach it at `address`.
 absl::StatusOr<std::string> ListenAddress(const std::string& address) {
   if (IsLocalAddress(address)) return address;
-  PP_ASSIGN_OR_RETURN(const std::string port, PortOf(address));
+  PP_ASSIGN_OR_RETURN(const std::string port, PortOf(address, 1));
   return absl::StrCat("0.0.0.0:", port);
 }
 
@@ -254,10 +260,8 @@ absl::Status CheckPsAddresses(const Sourced<std::vector<std::string>>& ps) {
       return absl::InvalidArgumentError(absl::StrCat(ps.source, ": address \"", address,
                                                      "\" of ps task ", seen.size(), ": ", why));
     };
-    if (!absl::StartsWith(address, kUnixPrefix)) {
-      const auto port = PortOf(address);
-      if (!port.ok()) return wrong(port.status().message());
-    }
+    const absl::Status form = CheckAddress(address, 1);
+    if (!form.ok()) return wrong(form.message());
     if (!seen.insert(address).second) return wrong("another task has it too");
   }
   return absl::OkStatus();

@@ -41,8 +41,8 @@ absl::StatusOr<ClusterSpec> FindCluster(Role role, const ClusterView& flags,
 
 // Checks the form of the addresses of ps tasks, which begin with task 0, as ResolveCluster does.
 // For a program that is not part of the cluster but calls it. INVALID_ARGUMENT: the message names
-// the source and an address that is neither host:port with a port from 1 to 65535 nor unix:/path,
-// or that two tasks have.
+// the source and an address that is neither host:port with a port from 1 to 65535 nor a unix:/path
+// that UnixSocketPath takes, or that two tasks have.
 absl::Status CheckPsAddresses(const Sourced<std::vector<std::string>>& ps);
 
 // Checks that the environment does not assign another role to this process. For a program that is

@@ -2,13 +2,17 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+
+#include "common/base/utf8.h"
 
 namespace pushpull {
 namespace {
@@ -42,6 +46,31 @@ bool IsWildcard(absl::string_view host) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> UnixSocketPath(absl::string_view address) {
+  constexpr size_t kMaxBytes = sizeof(sockaddr_un::sun_path) - 1;
+  constexpr absl::string_view kReserved("#%,?\0", 5);
+  const absl::string_view path = absl::StripPrefix(address, kUnixPrefix);
+  const auto refuse = [](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("the path of the Unix socket ", why));
+  };
+  if (path.empty()) return refuse("is empty, expected unix:/path");
+  if (path.size() > kMaxBytes) {
+    return refuse(absl::StrCat("has ", path.size(), " bytes, allowed are 1 to ", kMaxBytes,
+                               "; choose a shorter one"));
+  }
+  if (const size_t bad = path.find_first_of(kReserved); bad != absl::string_view::npos) {
+    return refuse(absl::StrCat("has the character ", absl::CEscape(path.substr(bad, 1)),
+                               ", with which no client can reach it; choose a path without any of "
+                               "# % , ?"));
+  }
+  // unix:///path is an absolute path; gRPC takes what follows two slashes for a host.
+  if (absl::StartsWith(path, "//") && !absl::StartsWith(path, "///")) {
+    return refuse("begins with two slashes; leave one out");
+  }
+  if (!IsUtf8(path)) return refuse("is not UTF-8; choose one that is");
+  return std::string(path);
+}
 
 std::string AddressOfTask(const std::string& announced, const std::string& address_of_task_0) {
   if (absl::StartsWith(address_of_task_0, kUnixPrefix)) return announced;

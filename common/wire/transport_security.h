@@ -8,12 +8,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace pushpull {
 
 // How the address of a Unix socket begins; its path follows.
 inline constexpr absl::string_view kUnixPrefix = "unix:";
+
+// Returns the path of "unix:/path". INVALID_ARGUMENT: no server can bind a socket there, or no
+// client can reach it, because the path is empty, longer than 107 bytes or not UTF-8, begins with
+// two slashes, or has one of the characters # % , ? NUL, which gRPC does not take as they are. The
+// message says which and what to do; the caller adds where the address comes from.
+absl::StatusOr<std::string> UnixSocketPath(absl::string_view address);
 
 // Paths of PEM files. Flags and logs carry only the paths, never the contents.
 struct TlsFiles {

@@ -20,7 +20,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -211,20 +210,19 @@ absl::Status ListeningSockets::BindEachAddress(const std::string& host, int port
 absl::Status ListeningSockets::BindUnix(const std::string& address) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const absl::string_view path = absl::StripPrefix(address, kUnixPrefix);
-  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
+  const absl::StatusOr<std::string> path = UnixSocketPath(address);
+  if (!path.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("listen address \"", address, "\": the path has ", path.size(),
-                     " bytes, allowed are 1 to ", sizeof(name.sun_path) - 1));
+        absl::StrCat("listen address \"", address, "\": ", path.status().message()));
   }
-  memcpy(name.sun_path, path.data(), path.size());
+  memcpy(name.sun_path, path->data(), path->size());
   const auto* generic = reinterpret_cast<const sockaddr*>(&name);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("socket for ", address));
   descriptors_.push_back(fd);
   // Another server that starts meanwhile could find the same dead socket, and remove it after this
   // server has put a live one in its place.
-  PP_ASSIGN_OR_RETURN(const int folder, LockFolder(FolderOf(path), address));
+  PP_ASSIGN_OR_RETURN(const int folder, LockFolder(FolderOf(*path), address));
   const auto unlock = absl::MakeCleanup([folder] {
     if (folder >= 0) close(folder);
   });

@@ -140,6 +140,18 @@ TEST(ResolveClusterTest, ListensOnTheAddressThatOthersUse) {
   EXPECT_EQ(listen("unix:/run/ps"), "unix:/run/ps");
 }
 
+TEST(ResolveClusterTest, RefusesAUnixSocketThatCannotBeReached) {
+  EXPECT_THAT(Refused(Role::kPs, {}, {.listen = "unix:/run/a#b"}),
+              HasSubstr("--listen=unix:/run/a#b: the path of the Unix socket has the character #"));
+  EXPECT_THAT(Refused(Role::kPs, {}, {.listen = "unix:"}), HasSubstr("--listen=unix:: the path"));
+  for (const std::string& path : {std::string("/run/a?b"), std::string("/run/a%20b"), std::string(),
+                                  "/" + std::string(107, 'x')}) {
+    EXPECT_THAT(
+        Refused(Role::kWorker, {}, {.ps = {{"unix:/run/ps", "unix:" + path}}}),
+        HasSubstr("address \"unix:" + path + "\" of ps task 1: the path of the Unix socket"));
+  }
+}
+
 TEST(ResolveClusterTest, RefusesABadListenAddress) {
   for (const char* address : {"127.0.0.1:99999", "localhost", ":2222", "host:port", "host:-1",
                               "http://127.0.0.1:2222", "::1:2222", "[::1", "[::1:22", "[]:22",

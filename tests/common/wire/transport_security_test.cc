@@ -4,10 +4,38 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace pushpull {
 namespace {
+
+using ::testing::HasSubstr;
+
+TEST(TransportSecurityTest, RefusesPathsOfUnixSocketsThatCannotBeReached) {
+  for (const std::string& path :
+       {std::string("/tmp/ps.sock"), std::string("ps"), std::string("///tmp/ps"),
+        std::string("/tmp/M\xc3\xbcller @+;=[x]~"), "/" + std::string(106, 'x')}) {
+    const absl::StatusOr<std::string> taken = UnixSocketPath("unix:" + path);
+    ASSERT_TRUE(taken.ok()) << path << ": " << taken.status();
+    EXPECT_EQ(*taken, path);
+  }
+  const auto refusal = [](const std::string& path) {
+    const absl::Status status = UnixSocketPath("unix:" + path).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << path << ": " << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal(""), HasSubstr("is empty, expected unix:/path"));
+  EXPECT_THAT(refusal("/" + std::string(107, 'x')),
+              HasSubstr("has 108 bytes, allowed are 1 to 107"));
+  for (const char bad : {'#', '%', ',', '?'}) {
+    EXPECT_THAT(refusal(std::string("/tmp/a") + bad + "b"),
+                HasSubstr(std::string("has the character ") + bad + ","));
+  }
+  EXPECT_THAT(refusal(std::string("/tmp/a\0b", 8)), HasSubstr("has the character \\000,"));
+  EXPECT_THAT(refusal("//host/ps"), HasSubstr("begins with two slashes"));
+  EXPECT_THAT(refusal("/tmp/M\xfcller"), HasSubstr("is not UTF-8"));
+}
 
 TEST(TransportSecurityTest, OnlyAddressesOfThisMachineAreLocal) {
   for (const char* address :

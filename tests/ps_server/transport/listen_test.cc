@@ -264,7 +264,7 @@ TEST(ListenTest, NamesBadAddresses) {
   FakePsHandler handler;
   for (const std::string address :
        {"", "2222", "localhost", "localhost:", ":2222", "127.0.0.1:x", "127.0.0.1:65536",
-        "127.0.0.1:-1", "no.such.host.invalid:2222", "unix:"}) {
+        "127.0.0.1:-1", "no.such.host.invalid:2222", "unix:", "unix:/tmp/a#b", "unix:/tmp/50%"}) {
     const absl::Status status = StartGrpcPsServer(address, &handler).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address << ": " << status;
     EXPECT_TRUE(absl::StrContains(status.message(), address)) << status;
