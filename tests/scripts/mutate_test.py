@@ -159,6 +159,8 @@ class TinyProject(unittest.TestCase):
 
     def test_an_ended_run_takes_its_change_back(self):
         process = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
         while not (self.folder / "build/mutate.backup").exists():
             self.assertIsNone(process.poll())
             time.sleep(0.001)

@@ -22,7 +22,7 @@ with socket.create_server(("{address}", 8123)) as server:
 """
 RECEIVE = """
 import socket, time
-for _ in range(100):
+for _ in range(600):
     try:
         connection = socket.create_connection(("{address}", 8123))
         break
@@ -69,10 +69,18 @@ PROBLEM = link_problem()
 @unittest.skipIf(PROBLEM is not None, f"no link can be made here: {PROBLEM}")
 class Links(unittest.TestCase):
 
+    def start(self, *arguments):
+        """Starts slow_link.py. It gets SIGTERM, after which it removes everything, when the test or this process ends."""
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", sys.executable, str(SCRIPT), *arguments],
+                                   stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, 40)
+        self.addCleanup(process.terminate)
+        return process
+
     def test_is_no_faster_than_the_rate(self):
-        process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "--rate=20mbit", f"--server={shlex.join([sys.executable, '-c', SEND])}",
-             "--", sys.executable, "-c", RECEIVE], stdout=subprocess.PIPE, text=True)
+        process = self.start("--rate=20mbit", f"--server={shlex.join([sys.executable, '-c', SEND])}", "--",
+                             sys.executable, "-c", RECEIVE)
         output, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
         size, seconds = map(float, output.split())
@@ -81,15 +89,13 @@ class Links(unittest.TestCase):
         self.assertNotIn(f"pushpull-{process.pid}", namespaces())
 
     def test_sigterm_removes_everything(self):
-        process = subprocess.Popen([sys.executable, str(SCRIPT), "--rate=1gbit", "--server=sleep 100", "--",
-                                    "sh", "-c", "echo started; exec sleep 100"], stdout=subprocess.PIPE, text=True)
+        process = self.start("--rate=1gbit", "--server=sleep 100", "--", "sh", "-c", "echo started; exec sleep 100")
         self.assertEqual(process.stdout.readline(), "started\n")
         self.assertIn(f"pushpull-{process.pid}", namespaces())
         children = subprocess.run(["pgrep", "-P", str(process.pid)], stdout=subprocess.PIPE, text=True,
                                   check=False).stdout.split() if shutil.which("pgrep") else []
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(40), 128 + signal.SIGTERM)
-        process.stdout.close()
         self.assertNotIn(f"pushpull-{process.pid}", namespaces())
         for child in children:
             self.assertFalse(os.path.exists(f"/proc/{child}"), f"process {child} is still there")
