@@ -350,14 +350,14 @@ class BadCases(PythonJobTest):
                               ("supervised", ["-m", "pushpull", "worker", "--num_clones=1", program])):
             with self.subTest(name=name):
                 process = self.start_python(f"{name}.log", *command)
-                process.wait_for("waiting for ps task 0 at 127.0.0.1:1", timeout=10)
+                process.wait_for("waiting for ps task 0 at 127.0.0.1:1")
                 process.end()
 
     def test_server_that_takes_connections_and_never_answers_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
             process = self.start_python("silent.log", "-c", f"import pushpull; pushpull.connect('{address}')")
-            process.wait_for(f"waiting for ps task 0 at {address}", timeout=10)
+            process.wait_for(f"waiting for ps task 0 at {address}")
             process.end()
 
     def test_start_that_waits_names_the_server(self):
