@@ -1,4 +1,5 @@
 // What a server writes into its trace while clones train.
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "nlohmann/json.hpp"
 
 #include "common/trace/trace_writer.h"
+#include "tests/testkit/job/step_gate.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/memory_file_system.h"
 
@@ -20,12 +22,15 @@ using nlohmann::json;
 
 constexpr uint64_t kTracedSteps = 20;
 constexpr uint32_t kClones = 2;
+constexpr uint64_t kSlowStep = 3;
 
 double Begin(const json& span) { return span["ts"]; }
 double End(const json& span) { return span["ts"].get<double>() + span["dur"].get<double>(); }
 
-// Trains with two clones, of which the second is slow in step 3. Returns the trace's events.
-std::vector<json> TraceOfARun(const TestServerOptions& common) {
+// Trains with two clones. Returns the trace's events. If `while_held` is given, the second clone is
+// held inside step kSlowStep until that function returns.
+std::vector<json> TraceOfARun(const TestServerOptions& common,
+                              const std::function<void(TestServer*)>& while_held = nullptr) {
   MemoryFileSystem trace_files;
   auto writer = TraceWriter::Create(&trace_files, "/t", {});
   EXPECT_TRUE(writer.ok()) << writer.status();
@@ -35,13 +40,21 @@ std::vector<json> TraceOfARun(const TestServerOptions& common) {
     options.trace = writer->get();
     TestServer server(folder, options);
     EXPECT_EQ(server.Start(), absl::OkStatus());
+    StepGate gate;
     TestCloneOptions clone;
-    clone.gradient_hook = [](uint64_t position, uint32_t replica, GradientResult*,
-                             absl::Span<float>) {
-      if (position == 2 && replica == 1) absl::SleepFor(absl::Milliseconds(300));
-    };
+    if (while_held != nullptr) {
+      clone.gradient_hook = [hold = gate.HookAt(kSlowStep - 1)](uint64_t position, uint32_t replica,
+                                                                GradientResult* result,
+                                                                absl::Span<float> gradient) {
+        if (replica == 1) hold(position, replica, result, gradient);
+      };
+    }
     std::vector<absl::Status> statuses;
     std::thread training([&] { statuses = TrainWithClones(&server, kClones, clone); });
+    if (while_held != nullptr) {
+      while_held(&server);
+      gate.Open();
+    }
     EXPECT_EQ(server.WaitAndClose(), absl::OkStatus());
     training.join();
     for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
@@ -67,7 +80,15 @@ std::multimap<uint64_t, json> ByStep(const std::vector<json>& spans, const std::
 TEST(ServerTrace, HasEveryPushApplyAndWaitOfASyncRun) {
   TestServerOptions options;
   options.tasks = 2;
-  const std::vector<json> spans = TraceOfARun(options);
+  absl::Duration held;
+  const std::vector<json> spans = TraceOfARun(options, [&held](TestServer* server) {
+    EXPECT_TRUE(server->Await([server](const ps::StatusReply&) {
+      return server->audit().AcceptedReplicas(kSlowStep).contains(0);
+    }));
+    const absl::Duration begin = server->clock().Now();
+    absl::SleepFor(absl::Milliseconds(20));
+    held = server->clock().Now() - begin;
+  });
   for (int task = 0; task < 2; ++task) {
     const auto stages = ByStep(spans, "stage", task);
     const auto applies = ByStep(spans, "apply", task);
@@ -85,10 +106,10 @@ TEST(ServerTrace, HasEveryPushApplyAndWaitOfASyncRun) {
   }
   const auto waits = ByStep(spans, "wait", 0);
   EXPECT_EQ(waits.size(), kTracedSteps);
-  ASSERT_EQ(waits.count(3), 1);
-  const json slow = waits.find(3)->second;
+  ASSERT_EQ(waits.count(kSlowStep), 1);
+  const json slow = waits.find(kSlowStep)->second;
   EXPECT_EQ(slow["args"]["for"], "clone 1");
-  EXPECT_GE(slow["dur"], 250e3);
+  EXPECT_GE(slow["dur"], absl::ToDoubleMicroseconds(held) - 1.0);  // the trace rounds times
   EXPECT_EQ(ByStep(spans, "checkpoint", 0).count(kTracedSteps), 1);
   EXPECT_EQ(ByStep(spans, "wait", 1).size(), 0) << "only the coordinator in task 0 waits";
 }
@@ -107,9 +128,13 @@ TEST(ServerTrace, HasAPullPerCloneAndVersion) {
 TEST(ServerTrace, NamesTheReplicasThatAStepLeavesOut) {
   TestServerOptions options;
   options.train_config = "step_deadline_secs: 0.05 min_contributors: 1";
-  const auto waits = ByStep(TraceOfARun(options), "wait", 0);
-  ASSERT_GE(waits.count(3), 1);
-  EXPECT_EQ(waits.find(3)->second["args"]["for"], "replicas 1, which are left out");
+  const auto await_step = [](TestServer* server) {
+    EXPECT_TRUE(
+        server->Await([](const ps::StatusReply& status) { return status.version() >= kSlowStep; }));
+  };
+  const auto waits = ByStep(TraceOfARun(options, await_step), "wait", 0);
+  ASSERT_GE(waits.count(kSlowStep), 1);
+  EXPECT_EQ(waits.find(kSlowStep)->second["args"]["for"], "replicas 1, which are left out");
 }
 
 TEST(ServerTrace, HasPushesAndAppliesOfAnAsyncRun) {

@@ -55,9 +55,7 @@ TEST(ConnectionPrefaceTest, TlsBeginsWithAClientHello) {
 
 TEST(ConnectionPrefaceTest, OnlyValidPrefacesReachGrpc) {
   FakePsHandler handler;
-  TransportOptions options;
-  options.limits.handshake = absl::Milliseconds(500);
-  const auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options);
+  const auto server = StartGrpcPsServer("127.0.0.1:0", &handler);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string address = (*server)->address();
   const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
@@ -76,17 +74,30 @@ TEST(ConnectionPrefaceTest, OnlyValidPrefacesReachGrpc) {
     EXPECT_TRUE(in_pieces.Send(Http2(settings).substr(30)));
     EXPECT_GE(in_pieces.Answer(), 9);
   }
-  // gRPC would answer the first three with its settings or with an error.
+  // gRPC would answer these with its settings or with an error.
   for (const std::string& bad : {
            Http2(std::string("\0\0\5\4\0\0\0\0\0", 9)),
            std::string("\x16\3\1\0\xc8\1", 6) + std::string(40, 'x'),
            std::string("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"),
-           std::string(kHttp2Preface).substr(0, 9),  // incomplete: closed after a wait
-           std::string(),
        }) {
     RawPeer peer(address);
     EXPECT_TRUE(peer.Send(bad)) << bad;
     EXPECT_EQ(peer.Answer(), 0) << bad;
+  }
+  EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
+}
+
+TEST(ConnectionPrefaceTest, AConnectionWithoutAWholePrefaceIsClosedAfterAWait) {
+  FakePsHandler handler;
+  TransportOptions options;
+  options.limits.handshake = absl::Milliseconds(500);
+  const auto server = StartGrpcPsServer("127.0.0.1:0", &handler, options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  for (const std::string& incomplete : {std::string(kHttp2Preface).substr(0, 9), std::string()}) {
+    RawPeer peer(address);
+    EXPECT_TRUE(peer.Send(incomplete)) << incomplete;
+    EXPECT_EQ(peer.Answer(), 0) << incomplete;
   }
   EXPECT_TRUE(MakeGrpcPsClient(address)->GetStatus({}, absl::Seconds(60)).ok());
 }

@@ -42,11 +42,17 @@ TEST(PatientThreadsTest, StartsAThreadOnceThereIsMemoryAgain) {
     if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
     _exit(StartThread());
   }
-  absl::SleepFor(absl::Milliseconds(300));
+  // The limit must not be raised before the child has lowered it.
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "the child did not wait for memory: " << status;
   rlimit limit;
-  ASSERT_EQ(prlimit(child, RLIMIT_AS, nullptr, &limit), 0);
+  do {
+    absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << "the child has ended: " << status;
+    ASSERT_EQ(prlimit(child, RLIMIT_AS, nullptr, &limit), 0);
+  } while (limit.rlim_cur != kTooLittle);
+  // A child that does not wait for memory ends meanwhile.
+  absl::SleepFor(absl::Milliseconds(100));
+  ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << "the child did not wait for memory: " << status;
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(prlimit(child, RLIMIT_AS, &limit, nullptr), 0);
   ASSERT_EQ(waitpid(child, &status, 0), child);

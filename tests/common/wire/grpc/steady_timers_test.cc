@@ -133,7 +133,7 @@ TEST(SteadyTimersStepTest, WaitsEndInTimeWhileTheClockIsSet) {
   if (file == nullptr) GTEST_SKIP() << "needs the preloaded clock (tests/CMakeLists.txt)";
   InitGrpcRuntime();
   const RestlessClock restless(file);
-  constexpr absl::Duration kAtMost = absl::Seconds(5);
+  constexpr absl::Duration kAtMost = absl::Seconds(9);  // less than one step
   SteadyClock clock;
   gpr_mu lock;
   gpr_cv changed;
@@ -188,7 +188,7 @@ TEST(SteadyTimersStepTest, AnInterruptedWaitEndsInTime) {
   waking.join();
   EXPECT_GT(tries, 10);
   EXPECT_GE(took, absl::Seconds(4));
-  EXPECT_LT(took, absl::Seconds(8));
+  EXPECT_LT(took, absl::Seconds(13)) << "a wait that is wrong by one step takes 15 s";
 }
 
 TEST_F(SteadyTimersTest, AnUnansweredCallEndsAtItsDeadline) {
