@@ -17,11 +17,15 @@ for batch in trainer.batches(40):
 print("ended early")
 """
 
-# A clone that is slow to begin, or is killed while it does, and the supervisor of its job.
-SLOW = """
-import os, sys, time, numpy, pushpull
-time.sleep(float(sys.argv[1]))
-if sys.argv[2] == "killed":
+# A clone that may begin only when ps_server has ended, or be killed then, and the supervisor of its job.
+LATE = """
+import os, socket, sys, time, numpy, pushpull
+def server_listens():
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(os.environ["PUSHPULL_PS"].removeprefix("unix:")) == 0
+while sys.argv[1] != "in time" and server_listens():
+    time.sleep(0.1)
+if sys.argv[1] == "killed":
     os.kill(os.getpid(), 9)
 trainer = pushpull.numpy.Trainer(pushpull.connect(), {"a": numpy.ones(3, numpy.float32)})
 for batch in trainer.batches(40):
@@ -118,13 +122,13 @@ class EndOfJob(PythonJobTest):
 
     def test_clones_that_are_too_late_for_a_run_that_has_ended(self):
         (self.folder / "supervisor.py").write_text(SUPERVISOR)
-        (self.folder / "slow.py").write_text(SLOW)
-        for seconds, how, message in ((0, "", "[clone 0] trained\n"), (4, "", "training and ps_server have ended; ending the clones that still wait"),
-                                      (4, "killed", "training has ended, so clone 0 is not started\n")):
-            with self.subTest(seconds=seconds, how=how):
-                worker = self.start_python(f"{seconds}{how}.log", self.folder / "supervisor.py",
-                                           self.write_config(steps=3), self.folder / "run", self.folder / "slow.py",
-                                           seconds, how)
+        (self.folder / "late.py").write_text(LATE)
+        for how, message in (("in time", "[clone 0] trained\n"),
+                             ("late", "training and ps_server have ended; ending the clones that still wait"),
+                             ("killed", "training has ended, so clone 0 is not started\n")):
+            with self.subTest(how=how):
+                worker = self.start_python(f"{how}.log", self.folder / "supervisor.py", self.write_config(steps=3),
+                                           self.folder / "run", self.folder / "late.py", how)
                 self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
                 self.assertIn(message, worker.text())
         (self.folder / "launcher.py").write_text(LAUNCHER)
