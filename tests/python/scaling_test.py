@@ -12,6 +12,7 @@ from support import FULL, PROGRAMS, EndToEndTest, PythonJobTest, ServerKeptAlive
 from administrators import AdministratorTest, clone_of
 
 BATCH = 31
+STEPS = 400  # the clones are slow until the test has looked, which leaves it 20 s or more
 KILLS_IN_A_SCALE = 10 if FULL else 1
 
 
@@ -28,7 +29,11 @@ class Scaling(PythonJobTest, AdministratorTest):
         """Starts a worker with one clone, whose flags name `workers` clones in all."""
         return self.start_python(f"worker{index}.log", "-m", "pushpull", "worker", f"--ps={self.address()}",
                                  "--num_clones=1", f"--num_workers={workers}", f"--worker_index={index}",
-                                 PROGRAMS / "perceptron.py", *arguments)
+                                 PROGRAMS / "perceptron.py", f"--pause_until={self.folder / 'seen'}", *arguments)
+
+    def end_pauses(self):
+        """Lets the clones train as fast as they can from now on."""
+        (self.folder / "seen").touch()
 
     def wait_for_replicas(self, number):
         """Waits until every replica has a clone, and checks the shares. Returns the status."""
@@ -48,15 +53,15 @@ class Scaling(PythonJobTest, AdministratorTest):
             numpy.testing.assert_allclose(self.weights()[name], values, atol=1e-5, err_msg=name)
 
     def test_one_to_four_to_two_clones_with_kills(self):
-        config = self.write_config(steps=300 * KILLS_IN_A_SCALE)
+        config = self.write_config(steps=STEPS * KILLS_IN_A_SCALE)
         server = ServerKeptAlive(lambda log: self.start_server(config, log=log))
-        workers = [self.start_clone(0, 1, "--pause=0.02")]
+        workers = [self.start_clone(0, 1, "--pause=0.1")]
         server.servers[0].wait_for("clone 0 (")
         self.wait_for_step(10)
         self.assertEqual(self.wait_for_replicas(1)["num_replicas"], 1)
 
         # Clones beyond the job's number are spares until the job is scaled.
-        workers += [self.start_clone(index, 4, "--pause=0.02") for index in (1, 2, 3)]
+        workers += [self.start_clone(index, 4, "--pause=0.1") for index in (1, 2, 3)]
         status = self.wait_until(lambda status: sum(clone["alive"] for clone in status["clones"]) == 4,
                                  what="four clones")
         self.assertEqual(clone_of(status, 3)["replicas"], [])
@@ -88,8 +93,9 @@ class Scaling(PythonJobTest, AdministratorTest):
         # After the restart a spare that was back first has the replica of a home clone until the step after that clone
         # is back.
         status = self.wait_until(lambda status: owners(status) == {0: [0], 1: [1]}, what="both replicas at home")
-        self.assertLess(status["version"], 300 * KILLS_IN_A_SCALE, "training ended too early for this test")
+        self.assertLess(status["version"], STEPS * KILLS_IN_A_SCALE, "training ended too early for this test")
 
+        self.end_pauses()
         for worker in workers:  # the spares too end with the job
             self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.servers[-1].wait(), 0, server.text())
@@ -126,7 +132,7 @@ class Scaling(PythonJobTest, AdministratorTest):
         worker.wait()
 
     def test_shares_follow_the_speed_of_the_clones(self):
-        config = self.write_config(steps=60, train="replica_shares: BY_SPEED")
+        config = self.write_config(steps=STEPS, train="replica_shares: BY_SPEED")
         server = self.start_server(config, "run")
         workers = [self.start_clone(index, 2, f"--seconds_per_sample={seconds}")
                    for index, seconds in enumerate((0.002, 0.008))]
@@ -135,11 +141,12 @@ class Scaling(PythonJobTest, AdministratorTest):
         shares = [clone_of(status, index)["samples_per_step"] for index in (0, 1)]
         self.assertEqual(sum(shares), BATCH)
         self.assertGreater(shares[0], 2 * shares[1], "the clone that is four times as fast has the larger share")
+        self.end_pauses()
         for worker in workers:
             self.assertEqual(worker.wait(), 0, worker.text() + server.text())
         self.assertEqual(server.wait(), 0, server.text())
         self.assertRegex(server.text(), r"shares by speed from step \d+ on: \d+, \d+ samples")
-        self.expect_weights_of_one_clone(self.write_config("equal.config", steps=60))
+        self.expect_weights_of_one_clone(self.write_config("equal.config", steps=STEPS))
 
 
 if __name__ == "__main__":

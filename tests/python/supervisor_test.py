@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 
-from support import MOMENTUM, PROGRAMS, Process, PythonJobTest, clone_processes, environment, main
+from support import MOMENTUM, PROGRAMS, Process, PythonJobTest, clone_processes, environment, kill, main
 
 import pushpull
+from pushpull import _supervisor
 
 ENDLESS = 1000000
 
@@ -130,15 +131,17 @@ class Supervisor(PythonJobTest):
         self.assertEqual(worker.wait(60), 0)
 
     def test_its_server_is_started_again_when_it_is_killed_and_ends_the_job_when_it_fails(self):
-        config = self.write_config(steps=3000)
+        config = self.write_config(steps=400)
         worker = self.start_python("one.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
-                                   f"--train_dir={self.folder / 'one'}", "--num_clones=2", PROGRAMS / "perceptron.py")
+                                   f"--train_dir={self.folder / 'one'}", "--num_clones=2", PROGRAMS / "perceptron.py",
+                                   "--pause=0.1", f"--pause_until={self.folder / 'killed'}")
         self.await_clones(worker, 2)
         time.sleep(1.3)  # a server that is killed at once is not started again
         self.kill_server(worker)
+        worker.wait_for("pushpull: ps_server was killed; starting it again\n")
+        (self.folder / "killed").touch()
         self.assertEqual(worker.wait(120), 0, worker.text())
-        self.assertIn("pushpull: ps_server was killed; starting it again\n", worker.text())
-        self.assertEqual(pushpull.steps(self.folder / "one")[-1], 3000)
+        self.assertEqual(pushpull.steps(self.folder / "one")[-1], 400)
 
         config = self.write_config(steps=ENDLESS)
         worker = self.start_python("two.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
@@ -227,13 +230,17 @@ class Supervisor(PythonJobTest):
                     process.end()
 
     def test_clone_without_a_trainer_reports_its_steps(self):
-        self.start_server(self.write_config(steps=60, batch=8))
-        worker = self.start_clones("raw_loop.py", 30, clones=1)
-        # It has trained for three seconds, so that no pause is needed.
+        self.start_server(self.write_config(steps=40, batch=8))
+        worker = self.start_clones("raw_loop.py", 20, clones=1)
+        worker.wait_for("step ")
+        clones = self.await_clones(worker, 1)
+        time.sleep(_supervisor.SETTLED_S)  # since its first report
+        kill(clones[0])
+        # It has trained for so long that no pause is needed.
         worker.wait_for("clone 0 died (killed by signal 9); starting it again at once\n")
         self.assertEqual(worker.wait(), 0, worker.text())
-        self.assertRegex(worker.text(), r"(?m)^step \d+/60 ")
-        self.assertRegex(worker.text(), r"(?m)^step 60/60 ")  # the end is reported
+        self.assertRegex(worker.text(), r"(?m)^step \d+/40 ")
+        self.assertRegex(worker.text(), r"(?m)^step 40/40 ")  # the end is reported
 
     def test_program_that_a_clone_starts_does_not_report_to_a_file_of_its_own(self):
         server = self.start_server(self.write_config(steps=10, batch=8))

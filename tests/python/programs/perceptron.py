@@ -1,7 +1,7 @@
 """A clone that trains a perceptron with one hidden layer on made data, with numpy only.
 
 arguments: [--samples=N] [--units=N] [--dtype=NAME] [--nan_at=STEP] [--fail=HOW] [--pause=SECONDS]
-  [--seconds_per_sample=SECONDS]
+  [--seconds_per_sample=SECONDS] [--pause_until=FILE]  it pauses until there is such a file
 """
 import argparse
 import os
@@ -24,6 +24,7 @@ def parse():
     parser.add_argument("--fail", default="")
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--seconds_per_sample", type=float, default=0.0)
+    parser.add_argument("--pause_until", default="")
     return parser.parse_args()
 
 
@@ -78,7 +79,8 @@ def main():
             gradients, loss = gradients_at(variables, x[batch.indices], y[batch.indices])
             if batch.position == flags.nan_at:
                 loss = float("nan")
-            time.sleep(flags.pause + flags.seconds_per_sample * len(batch))
+            if not (flags.pause_until and os.path.exists(flags.pause_until)):
+                time.sleep(flags.pause + flags.seconds_per_sample * len(batch))
             trainer.push(gradients, samples=len(batch), loss=loss, metrics={"largest": float(abs(x).max())})
     print(f"clone {ps.clone} is done")
 
