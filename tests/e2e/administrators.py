@@ -45,13 +45,6 @@ class AdministratorTest(EndToEndTest):
     def wait_for_step(self, step, run="run"):
         return self.wait_until(lambda status: status["version"] >= step, run, what=f"step {step}")
 
-    def step_rate(self, seconds, run="run"):
-        """Returns the steps per second, measured over the given time from now on."""
-        start, first = time.monotonic(), self.status(run)["version"]
-        time.sleep(seconds)
-        last = self.status(run)["version"]
-        return (last - first) / (time.monotonic() - start)
-
     @staticmethod
     def clone_pid(worker, clone):
         """Returns the pid of a worker's clone, which must be running."""

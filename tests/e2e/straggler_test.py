@@ -61,21 +61,18 @@ class Straggler(AdministratorTest):
         self.assert_takes_part_again(2)
         self.assertEqual(self.status()["dropped_contributions"], 0)
 
+    def check_that_no_step_waits(self):
+        """Checks that 30 steps take less than half the time of 30 waits for the deadline. Returns the status then."""
+        step = self.status()["version"] + 30
+        return self.wait_until(lambda status: status["version"] >= step, timeout=15 * DEADLINE_S, what=f"step {step}")
+
     def test_training_goes_on_without_the_dropped_clone(self):
         _, worker = self.start_job(
             train=f"min_contributors: 2 step_deadline_secs: {DEADLINE_S}")
-        before = self.step_rate(1.0)
         drops = clone_of(self.status(), 1)["drops"]
         stopped = time.monotonic()
         resume = self.stop_clone(worker, 1)
-        time.sleep(DEADLINE_S + 0.5)
-        rate = self.step_rate(1.0)
-        status = self.status()
-        print(f"steps/s: {before:.0f} before, {rate:.0f} from {DEADLINE_S + 0.5} s after the stop; "
-              f"drops of clone 1: {clone_of(status, 1)['drops'] - drops}")
-        # Two clones on the same cores are as fast as three. If every step waited for the clone, there would be one step
-        # per DEADLINE_S.
-        self.assertGreater(rate, before / 4)
+        status = self.check_that_no_step_waits()
         self.assertGreater(clone_of(status, 1)["drops"], drops)
         self.assertEqual(status["dropped_contributions"],
                          sum(clone["drops"] for clone in status["clones"]))
@@ -84,7 +81,7 @@ class Straggler(AdministratorTest):
         self.assertRegex(row, r"^1 +\S+ +1 .*[1-9]\d* ")
         if FULL:
             time.sleep(max(0.0, stopped + 30 - time.monotonic()))
-            self.assertGreater(self.step_rate(2.0), before / 4, "three replicas on two clones are too slow")
+            self.check_that_no_step_waits()
         resume()
         self.assert_takes_part_again(1)
 
