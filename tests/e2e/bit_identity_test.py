@@ -9,15 +9,16 @@ import struct
 import time
 import unittest
 
-from harness import EndToEndTest, main, read_safetensors
+from administrators import AdministratorTest
+from harness import main, read_safetensors
 from processes import children, send
 
 
-STEPS = 300  # of the runs that are stopped, or whose processes are killed
+STEPS = 300  # of the run whose server is killed again and again
+ENDLESS = 1000000
 
 
-class BitIdentity(EndToEndTest):
-    undisturbed_run = []  # what undisturbed() returns, once it is known
+class BitIdentity(AdministratorTest):
 
     def test_split_does_not_change_arithmetic(self):
         # Batch norm is frozen, because batch statistics depend on the split. The batch size 31 is divisible by neither
@@ -95,13 +96,25 @@ class BitIdentity(EndToEndTest):
     def manifest(self, step, run):
         return json.loads((self.folder / run / f"ckpt-{step:08d}" / "MANIFEST.json").read_text())
 
-    def undisturbed(self, config):
-        """Returns the last checkpoint of a run of STEPS steps in which nothing is stopped or killed, and its seconds."""
-        if not self.undisturbed_run:
-            begin = time.monotonic()
-            self.train(config, "straight")
-            self.undisturbed_run.extend((self.checkpoint(STEPS, "straight"), time.monotonic() - begin))
-        return self.undisturbed_run
+    def start_endless_run(self):
+        """Starts the run "stopped", which does not end before the test stops it. Returns (server, worker)."""
+        server = self.start_server(self.write_config(steps=ENDLESS), "stopped")
+        worker = self.start_worker("stopped")
+        server.wait_for("clone 2 (")
+        self.wait_for_step(10, "stopped")
+        return server, worker
+
+    def check_stop_and_resume(self, server, worker):
+        """Stops the run "stopped" with SIGTERM, resumes it, and compares it with a run that nothing disturbs."""
+        for process in (server, worker):
+            process.kill(signal.SIGTERM)
+            self.assertEqual(process.wait(), 143, process.text())
+        last = max(int(path.name.removeprefix("ckpt-")) for path in (self.folder / "stopped").glob("ckpt-*"))
+        self.assertGreaterEqual(last, 10)
+        config = self.write_config(steps=last + 20)
+        for run in ("stopped", "straight"):
+            self.train(config, run)
+        self.assertEqual(self.checkpoint(last + 20, "stopped"), self.checkpoint(last + 20, "straight"))
 
     def test_stop_and_resume(self):
         half, whole = self.write_config("half.config", steps=15), self.write_config(steps=30)
@@ -111,38 +124,24 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(self.checkpoint(30, "straight"), self.checkpoint(30, "resumed"))
 
     def test_sigterm_publishes_and_resumes(self):
-        config = self.write_config(steps=STEPS)
-        server = self.start_server(config, "stopped")
-        worker = self.start_worker("stopped")
-        server.wait_for("clone 2")
-        time.sleep(0.3)
-        server.kill(signal.SIGTERM)
-        self.assertEqual(server.wait(), 143, server.text())
-        worker.kill(signal.SIGTERM)
-        self.assertEqual(worker.wait(), 143, worker.text())
-        self.assertTrue(list((self.folder / "stopped").glob("ckpt-*")), server.text())
-        self.train(config, "stopped")
-        self.assertEqual(self.checkpoint(STEPS, "stopped"), self.undisturbed(config)[0])
+        self.check_stop_and_resume(*self.start_endless_run())
 
     def test_clone_killed_in_mid_step(self):
-        config = self.write_config(steps=STEPS)
-        server = self.start_server(config, "killed")
-        worker = self.start_worker("killed")
-        server.wait_for("clone 2")
-        for _ in range(3):
+        server, worker = self.start_endless_run()
+        for number in range(3):
             time.sleep(0.3)
-            clones = children(worker.popen.pid)
-            if not clones or worker.popen.poll() is not None:
-                break
-            send(random.choice(clones), signal.SIGKILL)
-        self.assertEqual(worker.wait(), 0, worker.text())
-        self.assertEqual(server.wait(), 0, server.text())
-        self.assertIn("killed by signal 9", worker.text())
-        self.assertEqual(self.checkpoint(STEPS, "killed"), self.undisturbed(config)[0])
+            send(random.choice(children(worker.popen.pid)), signal.SIGKILL)
+            while worker.text().count("killed by signal 9") <= number:
+                self.assertIsNone(worker.popen.poll(), worker.text())
+                time.sleep(0.02)
+        self.wait_for_step(self.status("stopped")["version"] + 10, "stopped")
+        self.check_stop_and_resume(server, worker)
 
     def test_server_killed_ten_times(self):
         config = self.write_config(steps=STEPS)
-        straight, seconds = self.undisturbed(config)
+        begin = time.monotonic()
+        self.train(config, "straight")
+        seconds = time.monotonic() - begin
         # Ten waits take 0.15 of that time on average. The machine may have been several times as busy then as it is now.
         longest_s = 0.03 * seconds
         worker = self.start_worker("killed")
@@ -164,7 +163,7 @@ class BitIdentity(EndToEndTest):
         self.assertEqual(versions, sorted(versions), "applied steps were lost")
         self.assertGreater(versions[-1], 0)
         self.assertNotIn("rolled back", text)
-        self.assertEqual(straight, self.checkpoint(STEPS, "killed"))
+        self.assertEqual(self.checkpoint(STEPS, "straight"), self.checkpoint(STEPS, "killed"))
 
     def test_local_steps_with_clones_and_servers_that_are_killed(self):
         rounds = 60
