@@ -150,7 +150,13 @@ absl::StatusOr<CheckpointManifest> ReadNewestManifest(FileSystem& files,
     if (IsReadFailure(manifest.status())) return CannotRecover(manifest.status(), directory, step);
     // It has been deleted since.
   }
-  PP_RETURN_IF_ERROR(of_other_run);
+  if (!of_other_run.ok()) {
+    std::string message(of_other_run.message());
+    for (const auto& [step, problem] : candidates.damaged) {
+      absl::StrAppend(&message, "\n  ", LineOf(step, problem));
+    }
+    return absl::FailedPreconditionError(message);
+  }
   if (candidates.damaged.empty()) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
   }

@@ -209,8 +209,9 @@ absl::Status Checkpointer::CheckMappedState(uint64_t version,
 Checkpointer::LastServer Checkpointer::OfLastServer(uint64_t version,
                                                     const std::string& last_config) const {
   const auto config = ParsePipelineConfig(last_config, kTrainDirConfigName);
-  // Another release may have written a config that this one cannot read.
-  const config::TrainConfig& train = (config.ok() ? *config : job_->config).train_config();
+  // The file may be missing, or another release may have written what this one cannot read.
+  const bool is_known = config.ok() && !last_config.empty();
+  const config::TrainConfig& train = (is_known ? *config : job_->config).train_config();
   return {version, static_cast<uint64_t>(train.local_steps())};
 }
 

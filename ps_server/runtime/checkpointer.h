@@ -64,12 +64,14 @@ class Checkpointer {
   // Returns the pipeline config, as text, of the checkpoint that FindCheckpoint has found last.
   // Empty: it has found none.
   const std::string& found_config() const { return found_config_; }
-  // FAILED_PRECONDITION: mapped state holds `version`, which is newer than what FindCheckpoint has
-  // found, and its moving statistics are as FindCheckpoint refuses them in a checkpoint.
-  // last_config: of the server that made the version, as text; nothing is checked if it is empty.
+  // FAILED_PRECONDITION: mapped state holds `version`, which is newer than the checkpoint that
+  // FindCheckpoint has found, and today's config would use or correct its moving statistics
+  // wrongly. FindCheckpoint refuses a checkpoint for the same reasons. last_config: of the server
+  // that made the version, as text; nothing is checked if it is empty.
   absl::Status CheckMappedState(uint64_t version, const std::string& last_config) const;
   // The job goes on from `version`. The steps between the newest checkpoint and this version count
-  // as the server with last_config, which has made them, would have counted them.
+  // as the server with last_config would have counted them. It is the last one that wrote the
+  // config, and others before it may have made some of them with another number of local steps.
   void GoOnFrom(uint64_t version, const std::string& last_config);
   // Reads the checkpoint of `step` back. OK: it is complete, and it belongs to this run and model.
   absl::Status Verify(uint64_t step);

@@ -155,7 +155,8 @@ bool CoordinatorRuntime::EveryCloneKnowsOfTheEnd() const {
                     return !clone.alive() || know_the_end_.contains(clone.worker_id());
                   });
   if (!all_alive_know || !coordinator_.training_done()) return all_alive_know;
-  // A spare, whose id is not below the number of replicas, knows in place of no other clone.
+  // Spares (ids from num_replicas up) do not count: that a spare knows of the end does not mean
+  // that the clone of a replica knows it.
   const uint32_t num_replicas = coordinator_.num_replicas();
   const auto know =
       std::count_if(know_the_end_.begin(), know_the_end_.end(),

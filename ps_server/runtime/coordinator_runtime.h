@@ -131,8 +131,9 @@ class CoordinatorRuntime {
   // Both run on the file thread. Publish reports the checkpoint and then queues the second, because
   // no event may wait until the old checkpoints are removed. At the end of a run it calls
   // RemoveOld at once; any other end leaves old checkpoints to the next server, for which the
-  // second is queued when the job serves for the first time. A new epoch ends the second too, and
-  // leaves the rest to that of the next checkpoint.
+  // second is queued when the job serves for the first time. A new epoch stops
+  // RemoveOldWhileTraining too; the old checkpoints that are left are removed after the next
+  // checkpoint.
   void Publish(const coordinator_action::PublishCheckpoint& order, uint64_t num_replicas)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveOldWhileTraining() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -3,6 +3,7 @@
 #include "ps_server/runtime/job_drain.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "common/wire/error_detail.h"
 
@@ -13,6 +14,8 @@ namespace {
 // by default send SIGKILL (30 seconds).
 constexpr absl::Duration kDrainPause = absl::Milliseconds(200);
 constexpr absl::Duration kDrainLimit = absl::Seconds(28);
+constexpr absl::string_view kWhatIsLeft =
+    "; steps since the last checkpoint are in this task's mapped state only";
 
 }  // namespace
 
@@ -24,13 +27,13 @@ std::string DrainThroughTask0(const std::function<absl::Status()>& ask,
     const absl::Status asked = ask();
     const absl::Duration now = clock->Now();
     const ps::ErrorDetail::Kind kind = GetErrorDetail(asked).kind();
-    if (kind == ps::ErrorDetail::WRONG_RUN || kind == ps::ErrorDetail::FENCED) {
-      return std::string(asked.message());
-    }
+    if (kind == ps::ErrorDetail::FENCED) return std::string(asked.message());
+    if (kind == ps::ErrorDetail::WRONG_RUN) return absl::StrCat(asked.message(), kWhatIsLeft);
     if (asked.ok() || kind != ps::ErrorDetail::UNKNOWN) last_answer = now;
     if (now - last_answer >= kSilentCoordinator || now - start >= kDrainLimit) {
       return absl::StrCat("ps task 0 has not ended the job in ",
-                          absl::FormatDuration(absl::Trunc(now - start, absl::Seconds(1))));
+                          absl::FormatDuration(absl::Trunc(now - start, absl::Seconds(1))),
+                          kWhatIsLeft);
     }
     if (await_end(kDrainPause)) return "";
   }

@@ -19,8 +19,9 @@ inline constexpr absl::Duration kSilentCoordinator = absl::Seconds(5);
 // Calls `ask`, which asks task 0 to drain the job, again and again. Returns an empty string once
 // the job has ended. Otherwise it returns why this task has to end without the job: task 0 has been
 // silent for kSilentCoordinator, it has not ended the job within 28 seconds, it serves another run
-// (the answer is WRONG_RUN), or another process has this task (FENCED). Blocks. await_end: waits
-// until the job has ended, for at most the given time, and returns whether it has.
+// (the answer is WRONG_RUN), or another process has this task (FENCED). In all cases but the last
+// it adds that steps may be in this task's mapped state only. Blocks. await_end: waits until the
+// job has ended, for at most the given time, and returns whether it has.
 std::string DrainThroughTask0(const std::function<absl::Status()>& ask,
                               const std::function<bool(absl::Duration)>& await_end, Clock* clock);
 

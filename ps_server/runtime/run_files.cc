@@ -35,9 +35,11 @@ absl::Status RunFiles::OpenTrainDir(std::shared_ptr<TrainDir> train_dir, std::st
   run_id_ = run_id.has_value() ? *run_id : NewRunId();
   PP_ASSIGN_OR_RETURN(stored_epoch_, ReadEpoch(*files_, train_dir_->path()));
   PP_ASSIGN_OR_RETURN(scaled_replicas_, train_dir_->ReadReplicas());
-  // Only a warning needs this file, so no error is one here.
-  last_config_ =
-      ReadWholeFile(*files_, JoinPath(train_dir_->path(), kTrainDirConfigName)).value_or("");
+  absl::StatusOr<std::string> config =
+      ReadWholeFile(*files_, JoinPath(train_dir_->path(), kTrainDirConfigName));
+  if (absl::IsNotFound(config.status())) return absl::OkStatus();
+  PP_RETURN_IF_ERROR(config.status());
+  last_config_ = *std::move(config);
   return absl::OkStatus();
 }
 

@@ -375,7 +375,7 @@ void ServerCore::DrainJob() {
   };
   const std::string why = DrainThroughTask0(options_.drain_job, await_end, clock_);
   if (why.empty()) return;
-  LOG(WARNING) << why << "; steps since the last checkpoint are in this task's mapped state only";
+  LOG(WARNING) << why;
   End(absl::CancelledError("drained"));
 }
 

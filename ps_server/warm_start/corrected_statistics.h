@@ -32,15 +32,15 @@ struct TrainedStatistics {
 // Returns what is known of the checkpoint's statistics.
 TrainedStatistics StatisticsOf(const Checkpoint& checkpoint);
 
-// Returns FAILED_PRECONDITION if training went on from `trained` with `model` and a batch norm
-// that is frozen there would use statistics that still need a correction: frozen statistics are
-// used as they are. `model` is valid. INVALID_ARGUMENT: this release refuses
-// trained.pipeline_config although it corrects statistics.
+// Checks that training may go on from `trained` with `model`, which is valid. FAILED_PRECONDITION:
+// `model` freezes a batch norm whose statistics still need a correction; frozen statistics are used
+// as they are. INVALID_ARGUMENT: this release refuses trained.pipeline_config although it corrects
+// statistics.
 absl::Status CheckFrozenStatistics(const TrainedStatistics& trained,
                                    const config::DetectionModel& model);
 
-// Returns FAILED_PRECONDITION if training went on from `trained` with `model` and the
-// correction of a moving statistic would be wrong. It assumes that the statistic began at its
+// Checks that training may go on from `trained` with `model`. FAILED_PRECONDITION: the correction
+// of a moving statistic would be wrong. A correction assumes that the statistic began at its
 // initial value and was updated with the decay of today ever since. So trained.pipeline_config has
 // to correct it too, with the same decay and not frozen, unless the initial value has less than a
 // thousandth of the weight by the decay there and by that of `model`: then the correction changes

@@ -44,7 +44,8 @@ struct TransportOptions {
   // RESOURCE_EXHAUSTED. The clients of ps tasks allow more, because a shard answers Snapshot with
   // the names of its tensors (ps_server/runtime/checkpointer.h).
   int max_message_bytes = (1 << 20) + 64 * 1024;
-  // Size of the socket reader's receive buffers. Smaller buffers split a message into many slices.
+  // How many bytes the socket reader prepares to receive at first. gRPC 1.51 splits them into
+  // slices of 64 KiB.
   int read_chunk_bytes = 4 << 20;
   // Receive window of one stream: how many bytes a peer may send ahead of a slow reader.
   int stream_window_bytes = 4 << 20;

@@ -43,11 +43,12 @@ absl::Status FromServer(const grpc::Status& status, absl::string_view context) {
   return absl::UnavailableError(absl::StrCat(result.message(), " (the server ended the call)"));
 }
 
-// Returns whether the call failed because gRPC, here or at the server, has not taken a message that
-// was longer than TransportOptions::max_message_bytes. No ps task makes such an error, so it never
-// carries a proof.
-bool IsOversizeMessage(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+// Returns whether gRPC here has not taken the answer, because it was longer than
+// TransportOptions::max_message_bytes. gRPC makes this error, so it never carries a proof. Snapshot
+// alone has answers that grow with the model.
+bool IsOversizeSnapshot(const PsMethodRow& row, const grpc::Status& status) {
+  return row.path == RowOf(PsMethod::kSnapshot).path &&
+         status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
          absl::StrContains(status.error_message(), "message larger than max");
 }
 
@@ -167,7 +168,7 @@ class GrpcPsClient final : public PsClient {
 
   // A call from one ps task to another. Both sides prove that they belong to the job. An answer
   // without a proof counts as no answer (UNAVAILABLE), so that another program at the address of a
-  // task that is down cannot answer for it. RESOURCE_EXHAUSTED for a message that was too long
+  // task that is down cannot answer for it. RESOURCE_EXHAUSTED for a snapshot that was too long
   // needs no proof: the same call would fail again, and callers repeat it after UNAVAILABLE.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> CallWithProof(const PsMethodRow& row, Method<Request, Reply> method,
@@ -188,7 +189,7 @@ class GrpcPsClient final : public PsClient {
     const bool proven = SameProof(FindPeerProof(context.GetServerTrailingMetadata()),
                                   peer_secret_->ProveAnswer(proof, status, reply));
     if (proven && status.ok()) return reply;
-    if (proven || IsOversizeMessage(status)) return FromServer(status, what);
+    if (proven || IsOversizeSnapshot(row, status)) return FromServer(status, what);
     const bool answered = status.error_code() != grpc::StatusCode::UNAVAILABLE &&
                           status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!answered) {

@@ -58,7 +58,11 @@ TlsFilesReport::Line TlsFilesReport::Look(const absl::StatusOr<OwnCertificate>& 
                        signer.has_value()
                            ? absl::StrCat(" is signed by ", signer->subject, ", whose certificate")
                            : "",
-                       " expires at ", CertificateDate(end), ": ", HowToReplace(files_)),
+                       " expires at ", CertificateDate(end), ": ",
+                       signer.has_value() ? "issue certificates of a new authority (SECURITY.md, "
+                                            "\"Replace the authority\") and "
+                                          : "",
+                       HowToReplace(files_)),
           true};
 }
 

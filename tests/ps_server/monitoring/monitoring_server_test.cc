@@ -89,7 +89,10 @@ class MonitoringServerTest : public ::testing::Test {
       ++figures_read_;
       return MakeFigures();
     };
-    sources.take_losses = [this] { return std::exchange(losses_, {}); };
+    sources.take_losses = [this] {
+      ++losses_taken_;
+      return std::exchange(losses_, {});
+    };
     sources.counters = {counters_};
     sources.unix_seconds = [this] { return unix_seconds_; };
     sources.now = [this] { return now_; };
@@ -118,6 +121,7 @@ class MonitoringServerTest : public ::testing::Test {
 
   std::atomic<int> looks_{0};
   std::atomic<int> figures_read_{0};  // by pages and by ticks
+  std::atomic<int> losses_taken_{0};  // by ticks
   double unix_seconds_ = 1000.0;
   absl::Duration now_ = absl::Seconds(70);
   LossSum losses_ = {120, 240.0};
@@ -156,10 +160,12 @@ TEST_F(MonitoringServerTest, IsHealthyBeforeThereIsAnythingToShow) {
   shown_.reset();
   const int looks = looks_;
   const int figures_read = figures_read_;
+  const int losses_taken = losses_taken_;
   expect_nothing_but_health();
   absl::SleepFor(HttpServerOptions().tick_interval * 1.5);
   EXPECT_EQ(looks_, looks) << "the sources may be gone";
   EXPECT_EQ(figures_read_, figures_read) << "the sources may be gone";
+  EXPECT_EQ(losses_taken_, losses_taken) << "the sources may be gone";
 }
 
 TEST_F(MonitoringServerTest, ThePageLoadsNothingFromOtherServers) {

@@ -1,4 +1,6 @@
 // What a server restores when it starts, and which files it refuses.
+#include <unistd.h>
+
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -481,31 +483,42 @@ TEST(CheckpointRecoveryTest, TheManifestCountsOnWhereLocalStepsChange) {
 }
 
 // Mapped state goes on with another number of local steps too.
-TEST(CheckpointRecoveryTest, TheManifestCountsTheStepsThatMappedStateHolds) {
-  TestFolder folder;
-  TestServerOptions options;
+// Trains in mapped state only, with local_steps 8, until the server is killed. Returns the version.
+uint64_t TrainWithoutCheckpoint(const TestFolder& folder, TestServerOptions options) {
   options.train_config = "num_steps: 1000000 save_checkpoints_secs: 0 local_steps: 8";
-  options.mapped = true;
-  options.num_replicas = 2;
-  uint64_t version = 0;
-  {
-    TestServer server(folder, options);
-    ASSERT_TRUE(server.Start().ok());
-    TestClone first(&server, {.num_replicas = 2});
-    TestClone second(&server, {.worker_id = 1, .num_replicas = 2});
-    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
-    for (TestClone* const clone : {&first, &second}) clone->Stop();
-    for (TestClone* const clone : {&first, &second}) clone->Join().IgnoreError();
-    version = server.core().Status().version();
-    server.Kill();
-  }
-  options.train_config = absl::StrCat("num_steps: ", version + 2, " local_steps: 4");
   TestServer server(folder, options);
-  const absl::Status end = TrainToTheEnd(&server);
-  ASSERT_TRUE(end.ok()) << end;
-  const auto manifest = ReadManifest(server.files(), server.train_dir(), version + 2);
-  ASSERT_TRUE(manifest.ok()) << manifest.status();
-  EXPECT_EQ(manifest->updates, version * 8 + 2 * 4);
+  EXPECT_TRUE(server.Start().ok());
+  TestClone first(&server, {.num_replicas = 2});
+  TestClone second(&server, {.worker_id = 1, .num_replicas = 2});
+  EXPECT_TRUE(server.Await([](const auto& status) { return status.version() >= 3; }));
+  for (TestClone* const clone : {&first, &second}) clone->Stop();
+  for (TestClone* const clone : {&first, &second}) clone->Join().IgnoreError();
+  const uint64_t version = server.core().Status().version();
+  server.Kill();
+  return version;
+}
+
+TEST(CheckpointRecoveryTest, TheManifestCountsTheStepsThatMappedStateHolds) {
+  for (const bool config_is_missing : {false, true}) {
+    TestFolder folder;
+    TestServerOptions options;
+    options.mapped = true;
+    options.num_replicas = 2;
+    const uint64_t version = TrainWithoutCheckpoint(folder, options);
+    // Without the last server's config, today's number of local steps counts.
+    const int local_steps = config_is_missing ? 8 : 4;
+    options.train_config = absl::StrCat("num_steps: ", version + 2, " local_steps: ", local_steps);
+    const std::string config = folder.path() + "/train/pipeline.config";
+    if (config_is_missing) {
+      ASSERT_EQ(unlink(config.c_str()), 0) << config;
+    }
+    TestServer server(folder, options);
+    const absl::Status end = TrainToTheEnd(&server);
+    ASSERT_TRUE(end.ok()) << end;
+    const auto manifest = ReadManifest(server.files(), server.train_dir(), version + 2);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->updates, version * 8 + 2 * local_steps);
+  }
 }
 
 TEST_F(RefusalTest, ADamagedCheckpointFallsBackToThePreviousOne) {

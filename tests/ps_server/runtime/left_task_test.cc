@@ -109,6 +109,7 @@ TEST_F(LeftTaskTest, DrainsNoJobInWhichAnotherProcessHasItsTask) {
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(absl::IsCancelled(*end)) << *end;
   EXPECT_EQ(sink.Count("another process has this ps task now"), 1);
+  EXPECT_EQ(sink.Count("mapped state only"), 0);
   EXPECT_FALSE(task_0->end_wanted());
   EXPECT_FALSE(task_0->WaitForEnd(absl::ZeroDuration()).has_value());
 }

@@ -129,7 +129,9 @@ TEST_F(TrainingMonitorTest, AVeryLargeLossIsForgottenOnceItIsTaken) {
     ++step.step;
     step.parts = {Part(0, 10, loss, 0.5)};
     monitor.StepApplied(step);
-    if (step.step == 1) EXPECT_EQ(monitor.TakeLosses().sum, 1e20);
+    if (step.step == 1) {
+      EXPECT_EQ(monitor.TakeLosses().sum, 1e20);
+    }
   }
   const LossSum losses = monitor.TakeLosses();
   EXPECT_EQ(losses.steps, 2);

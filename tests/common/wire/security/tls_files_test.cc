@@ -292,8 +292,9 @@ TEST(TlsFilesReportTest, WarnsBeforeTheAuthorityExpires) {
   EXPECT_EQ(report.Look(own, now).text, "");
   EXPECT_EQ(report.Look(own, now + 8 * year).text, "");
   const auto line = report.Look(own, now + 9 * year + year / 2);
-  EXPECT_THAT(line.text, AllOf(HasSubstr(files.cert + " is signed by "), HasSubstr("CN="),
-                               HasSubstr(", whose certificate expires at ")));
+  EXPECT_THAT(line.text,
+              AllOf(HasSubstr(files.cert + " is signed by "), HasSubstr("CN="),
+                    HasSubstr(", whose certificate expires at "), HasSubstr("a new authority")));
   EXPECT_TRUE(line.warning);
   EXPECT_THAT(CheckTlsFiles(files, now + 12 * year).status().message(),
               AllOf(HasSubstr("is signed by "), HasSubstr(", whose certificate has expired at ")));
