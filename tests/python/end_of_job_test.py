@@ -133,7 +133,7 @@ class EndOfJob(PythonJobTest):
                 self.assertIn(message, worker.text())
         (self.folder / "launcher.py").write_text(LAUNCHER)
         worker = self.start_python("launcher.log", self.folder / "supervisor.py", self.write_config(steps=3),
-                                   self.folder / "run", self.folder / "launcher.py", self.folder / "slow.py", 4, "")
+                                   self.folder / "run", self.folder / "launcher.py", self.folder / "late.py", "late")
         self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
         self.assertIn("PeerLostError: training has ended, and ps_server with it", worker.text())
         self.assertIn("pushpull: clone 0 ended with exit code 1 because training and ps_server have ended", worker.text())
