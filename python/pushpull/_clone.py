@@ -1,6 +1,7 @@
 """Runs a user's program as a clone of `pushpull worker`: python -m pushpull._clone FILE|-m MODULE ARGUMENTS...
 
-Errors of the package end the process with their exit code, and SIGTERM with 143 after the connection is closed.
+Errors of the package end the process with their exit code, and SIGTERM with 143 after the connection is closed. A
+program that has stopped its clone itself ends with 1, so that it is not started again.
 """
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from typing import Optional
 from pushpull.errors import Error
 from pushpull.parameter_server import stop_all
 
-EXIT_STOPPED = 143
+EXIT_FAILED, EXIT_STOPPED = 1, 143
+_was_told_to_stop = False  # by a signal
 
 
 def _on_signal(number: int, frame: Optional[FrameType]) -> None:
+    global _was_told_to_stop  # pylint: disable=global-statement
+    _was_told_to_stop = True
     stop_all()  # for clones that other threads wait for
     raise SystemExit(EXIT_STOPPED)
 
@@ -36,7 +40,8 @@ def run(command: list[str]) -> int:
             runpy.run_path(command[0], run_name="__main__")
     except Error as error:
         traceback.print_exc()
-        return error.exit_code
+        # The supervisor starts a clone with the code 143 again, and such a program would stop itself again.
+        return EXIT_FAILED if error.exit_code == EXIT_STOPPED and not _was_told_to_stop else error.exit_code
     except KeyboardInterrupt:
         return EXIT_STOPPED
     return 0

@@ -1,6 +1,7 @@
 """Waits in the library that Ctrl-C ends."""
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -23,14 +24,17 @@ def interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: C
             errors.append(error)
 
     thread = threading.Thread(target=run, name="pushpull", daemon=True)
-    thread.start()
     try:
+        thread.start()
         while thread.is_alive():
             thread.join(POLL_MILLISECONDS / 1000)
             tick()
-    except BaseException:
-        stop()
-        thread.join()
+    except BaseException as error:
+        if thread.ident is None and isinstance(error, Exception):  # there is no room for a thread
+            raise
+        stop()  # the thread runs, or will in a moment
+        with contextlib.suppress(RuntimeError):  # Ctrl-C came before the thread ran
+            thread.join()
         raise
     if errors:
         raise errors[0]

@@ -18,7 +18,9 @@ class InstallationError(Error):
 
 
 class StoppedError(Error):
-    """This process was asked to stop (ParameterServer.stop)."""
+    """This process was asked to stop (ParameterServer.stop). A clone that `pushpull worker` started ends with 1 instead
+    if its program has called `stop` itself: a new process would do the same.
+    """
     exit_code = 143
 
 

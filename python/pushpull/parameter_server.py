@@ -286,10 +286,13 @@ class ParameterServer:
         When it returns, an earlier connection of this clone in this process has ended: its calls raise Error.
 
         Raises InvalidArgumentError if a variable cannot be declared, and FailedPreconditionError, which names the first
-        difference, if the job has other variables, or has the same ones with other options or frozen ones.
+        difference, if the job has other variables, or has the same ones with other options or frozen ones. Raises Error
+        if the connection has registered already.
         """
-        if self._stopped or self._registers:
-            raise StoppedError("this connection has registered, or was stopped before or while it did; connect again")
+        if self._stopped:
+            raise StoppedError("this connection was stopped before or while it registered; connect again")
+        if self._registers:
+            raise Error("this connection has registered already, or was interrupted while it did; connect again")
         num_samples = operator.index(num_samples)
         arguments = _StartArguments(variables, values)
         self._registers = True  # and stays so after an exception such as KeyboardInterrupt

@@ -108,8 +108,10 @@ class Interrupts(PythonJobTest):
                             trainer.batches(40)
                     with mock.patch.object(trainer.ps, "_library", mock.Mock(wraps=library, pushpull_clone_start=start)):
                         trainer.batches(40)
-                with self.assertRaisesRegex(pushpull.StoppedError, "was stopped.*; connect again"):
+                message = "has registered already.*; connect again" if late else "was stopped.*; connect again"
+                with self.assertRaisesRegex(pushpull.Error, message) as raised:
                     trainer.batches(40)
+                self.assertEqual(isinstance(raised.exception, pushpull.StoppedError), not late)
 
     def test_program_that_is_interrupted_in_the_barrier_ends_and_leaves_its_place(self):
         # The program handles SIGTERM as docs/USAGE.md says.

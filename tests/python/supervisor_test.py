@@ -13,6 +13,17 @@ import pushpull
 from pushpull import _supervisor
 
 ENDLESS = 1000000
+ENDS_ITSELF = """
+import numpy, pushpull
+ps = pushpull.connect()
+variables, values = [pushpull.Variable("a", (3,))], [numpy.ones(3, numpy.float32)]
+ps.start(variables, values, num_samples=40)
+for _ in range(3):
+    ps.next_batch().gradient[:] = 0.1
+    ps.finish(samples=8, loss=1.0)
+{end}
+ps.next_batch()
+"""
 
 
 def is_alive(pid):
@@ -186,6 +197,20 @@ class Supervisor(PythonJobTest):
                 self.assertNotIn("starting it again", worker.text())
                 for process in self.processes:
                     process.end()
+
+    def test_program_that_ends_its_own_training_is_not_started_again(self):
+        self.start_server(self.write_config(steps=ENDLESS, batch=8))
+        for name, end, code, message in (("stops", "ps.stop()", 1, "pushpull.errors.StoppedError: "),
+                                         ("registers", "ps.start(variables, values, num_samples=40)", 65,
+                                          "pushpull.errors.Error: this connection has registered already")):
+            with self.subTest(name=name):
+                program = self.folder / f"{name}.py"
+                program.write_text(ENDS_ITSELF.format(end=end))
+                worker = self.start_python(f"{name}.log", "-m", "pushpull", "worker", f"--ps={self.address('run')}",
+                                           program)
+                self.assertEqual(worker.wait(60), code, worker.text())
+                self.assertIn(message, worker.text())
+                self.assertNotIn("starting it again", worker.text())
 
     def test_exit_codes_if_sigchld_was_ignored(self):
         self.start_server(self.write_config(steps=ENDLESS))
