@@ -1,14 +1,13 @@
 """`pushpull.connect`: what is not given comes from the environment that `pushpull worker` sets for its clones."""
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
 from pushpull import _library
-from pushpull._end_of_run import check_end_of_run
+from pushpull._end_of_run import EndOfRunCheck
 from pushpull.errors import error_of
 from pushpull.parameter_server import ParameterServer, PathLike
 
@@ -102,7 +101,7 @@ def connect(address: Union[str, Sequence[str], None] = None, *, clone: Optional[
         peer_deadline_seconds=peer_deadline_s, gradient_precision=gradients, weight_precision=weights,
         shared_memory=shared_memory, tls_ca=encoded(tls_ca), tls_cert=encoded(tls_cert), tls_key=encoded(tls_key),
         insecure=insecure)
-    ps = ParameterServer(options, check or functools.partial(check_end_of_run, addresses))
+    ps = ParameterServer(options, check or EndOfRunCheck(addresses))
     if model_name is not None and ps.job.external_name != model_name:
         found = ps.job.external_name
         ps.close()

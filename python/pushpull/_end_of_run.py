@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import time
+from collections.abc import Callable
 
 from pushpull._reports import report_descriptor
 from pushpull.errors import PeerLostError
 
 END_OF_RUN = "PUSHPULL_END_OF_RUN"  # environment variable: the path of the file, or empty if there is no such server
+IN_VAIN_S = 5.0  # how long a wait goes on after the run was said to have ended
+LONGEST_GAP_S = 2.0  # between two checks of one wait
 
 
 def _mark(path: str, clone: int) -> pathlib.Path:
@@ -26,19 +30,37 @@ def announce_end(path: str) -> None:
 
 
 def was_too_late(path: str, clone: int) -> bool:
-    """Whether check_end_of_run has raised in a process of the clone."""
+    """Whether an EndOfRunCheck has raised in a process of the clone."""
     return _mark(path, clone).exists()
 
 
-def check_end_of_run(address: str) -> None:
-    """Raises PeerLostError in a process that a clone has started and that waits for a server which has ended.
+class EndOfRunCheck:
+    """Ends the calls of one connection that wait for a server which has ended. Used by one thread at a time.
 
-    address: of the server that it waits for.
+    Applies to processes that a clone has started. A clone that took part in the run and was late for its end, because
+    it evaluated, needs a moment to learn of the end from the client library, which first tries to reach the server once
+    more. So a wait must have lasted for IN_VAIN_S since the run was said to have ended.
     """
-    path = os.environ.get(END_OF_RUN, "")
-    if not path or address != os.environ.get("PUSHPULL_PS") or report_descriptor() is not None:
-        return
-    if os.path.exists(path):
+
+    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """address: of the server that the connection belongs to. clock: returns a time in seconds."""
+        self._address = address
+        self._clock = clock
+        self._since = self._last = -float("inf")  # the first and the last call of a wait after the end of the run
+
+    def __call__(self) -> None:
+        """To be called a few times a second while the connection waits. Raises PeerLostError if it waits in vain."""
+        path = os.environ.get(END_OF_RUN, "")
+        if not path or self._address != os.environ.get("PUSHPULL_PS") or report_descriptor() is not None:
+            return
+        if not os.path.exists(path):
+            return
+        now = self._clock()
+        if now - self._last > LONGEST_GAP_S:
+            self._since = now
+        self._last = now
+        if now - self._since < IN_VAIN_S:
+            return
         with contextlib.suppress(OSError, ValueError):
             _mark(path, int(os.environ.get("PUSHPULL_CLONE", ""))).touch()
         raise PeerLostError("training has ended, and ps_server with it, so there is nothing left to train")

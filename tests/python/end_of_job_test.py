@@ -1,11 +1,14 @@
 """How a job ends for the clones that compute meanwhile, and for those that end too soon."""
+import os
 import time
+from unittest import mock
 
 import numpy
 
 from support import PythonJobTest, config_text, main
 
 import pushpull
+from pushpull import _end_of_run
 
 EARLY = """
 import numpy, pushpull
@@ -41,9 +44,26 @@ SUPERVISOR = """
 import sys, pushpull
 from pushpull import _supervisor
 _supervisor.WAIT_IN_VAIN_S = 1.0
-with pushpull.LocalServer(sys.argv[1], sys.argv[2], flags=["--lease=2s"]) as server:
-    options = _supervisor.Options(server.address, 1, 1, 0, sys.argv[3:], server)
+num_clones = int(sys.argv[3])
+with pushpull.LocalServer(sys.argv[1], sys.argv[2], num_clones, flags=["--lease=2s"]) as server:
+    options = _supervisor.Options(server.address, num_clones, 1, 0, sys.argv[4:], server)
     sys.exit(_supervisor.Supervisor(options).run())
+"""
+# Clone 0 computes its first batch until the run is said to have ended, and clone 1 makes all steps meanwhile.
+EVALUATES = """
+import os, pathlib, sys, time, numpy, pushpull
+from pushpull._end_of_run import END_OF_RUN
+has_begun = pathlib.Path(sys.argv[1])
+clone = os.environ["PUSHPULL_CLONE"]
+trainer = pushpull.numpy.Trainer(pushpull.connect(), {"a": numpy.ones(3, numpy.float32)})
+while clone == "1" and not has_begun.exists():
+    time.sleep(0.1)
+for batch in trainer.batches(40):
+    has_begun.touch()
+    while clone == "0" and not os.path.exists(os.environ[END_OF_RUN]):
+        time.sleep(0.1)
+    trainer.push({}, samples=len(batch), loss=1.0)
+print("trained as clone", clone)
 """
 
 
@@ -128,12 +148,12 @@ class EndOfJob(PythonJobTest):
                              ("killed", "training has ended, so clone 0 is not started\n")):
             with self.subTest(how=how):
                 worker = self.start_python(f"{how}.log", self.folder / "supervisor.py", self.write_config(steps=3),
-                                           self.folder / "run", self.folder / "late.py", how)
+                                           self.folder / "run", 1, self.folder / "late.py", how)
                 self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
                 self.assertIn(message, worker.text())
         (self.folder / "launcher.py").write_text(LAUNCHER)
         worker = self.start_python("launcher.log", self.folder / "supervisor.py", self.write_config(steps=3),
-                                   self.folder / "run", self.folder / "launcher.py", self.folder / "late.py", "late")
+                                   self.folder / "run", 1, self.folder / "launcher.py", self.folder / "late.py", "late")
         self.assertEqual(worker.wait(60), 0, worker.text())  # it used to wait for the peer deadline, 300 s
         self.assertIn("PeerLostError: training has ended, and ps_server with it", worker.text())
         self.assertIn("pushpull: clone 0 ended with exit code 1 because training and ps_server have ended", worker.text())
@@ -141,6 +161,39 @@ class EndOfJob(PythonJobTest):
             self.assertEqual(server.wait(60), 0)
             with self.assertRaisesRegex(pushpull.Error, f"the run in {self.folder}/run has ended"):
                 server.connect()
+
+    def test_clone_that_evaluates_past_the_end_of_the_run_goes_on_after_its_loop(self):
+        for name, text in (("supervisor.py", SUPERVISOR), ("launcher.py", LAUNCHER), ("evaluates.py", EVALUATES)):
+            (self.folder / name).write_text(text)
+        worker = self.start_python("evaluates.log", self.folder / "supervisor.py",
+                                   self.write_config(sync="false", steps=3, batch=8), self.folder / "run", 2,
+                                   self.folder / "launcher.py", self.folder / "evaluates.py", self.folder / "has_begun")
+        self.assertEqual(worker.wait(60), 0, worker.text())
+        for clone in (0, 1):
+            self.assertIn(f"[clone {clone}] trained as clone {clone}\n", worker.text())
+
+    def test_only_an_unbroken_wait_after_the_end_of_the_run_is_in_vain(self):
+        now = 0.0
+        mark = self.folder / "run_has_ended"
+        check = _end_of_run.EndOfRunCheck("unix:ps", lambda: now)
+
+        def wait(seconds):
+            nonlocal now
+            for _ in range(int(10 * seconds)):
+                now += 0.1
+                check()
+
+        with mock.patch.dict(os.environ, {_end_of_run.END_OF_RUN: str(mark), "PUSHPULL_PS": "unix:ps",
+                                          "PUSHPULL_CLONE": "3"}):
+            wait(100)  # for a server that may come back
+            _end_of_run.announce_end(str(mark))
+            wait(4.5)
+            now += 60  # it computes
+            wait(4.5)
+            self.assertFalse(_end_of_run.was_too_late(str(mark), 3))
+            with self.assertRaisesRegex(pushpull.PeerLostError, "training has ended"):
+                wait(1)
+            self.assertTrue(_end_of_run.was_too_late(str(mark), 3))
 
 
 if __name__ == "__main__":
