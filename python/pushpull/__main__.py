@@ -125,7 +125,7 @@ def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _sup
             _library.check_precision(name, getattr(flags, name))
     except ValueError as error:
         parser.error(f"--{error}")
-    # argparse ends what follows -m at "--" or, with -mMODULE, at once. Like python -m, a module gets the "--" itself.
+    # argparse ends what follows -m at "--". Like python -m, a module gets the "--" itself.
     if flags.module is not None:
         command = ["-m", *flags.module, *flags.program]
     else:
@@ -146,6 +146,28 @@ def _options(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> _sup
                            "PUSHPULL_SHARED_MEMORY": str(int(flags.shared_memory == "true")),
                            "PUSHPULL_INSECURE": str(int(flags.insecure))}
     return options
+
+
+def _with_module_apart(arguments: Sequence[str]) -> list[str]:
+    """Returns the words of a command with -mMODULE, which may follow the flags of `worker`, as two words.
+
+    All that follows the word -m belongs to the module. What follows -mMODULE would be read as flags of `worker`.
+
+    >>> _with_module_apart(["worker", "--num_clones", "2", "--insecure", "-mtrain", "-h"])
+    ['worker', '--num_clones', '2', '--insecure', '-m', 'train', '-h']
+    >>> _with_module_apart(["worker", "--ps=a:1", "train.py", "-mfast"])
+    ['worker', '--ps=a:1', 'train.py', '-mfast']
+    """
+    words = list(arguments)
+    i = 1
+    while words[:1] == ["worker"] and i < len(words) and words[i].startswith("-") and words[i] not in ("-m", "--"):
+        if words[i].startswith("-m"):
+            words[i:i + 1] = ["-m", words[i][2:]]
+            break
+        # argparse also takes the beginning of a flag's name for the flag.
+        has_next = words[i].startswith("--") and "=" not in words[i] and not "--insecure".startswith(words[i])
+        i += 2 if has_next else 1
+    return words
 
 
 def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, train_dir: str,
@@ -174,7 +196,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
 
 def _run(arguments: Optional[Sequence[str]], output: PatientOutput) -> int:
     parser = _parser()
-    flags = parser.parse_args(arguments)
+    flags = parser.parse_args(_with_module_apart(sys.argv[1:] if arguments is None else arguments))
     # A process inherits an ignored SIGCHLD from the one that started it, and then every program seems to end with 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if flags.command == "doctor":

@@ -301,12 +301,17 @@ class Supervisor(PythonJobTest):
         for command, seen in ((["-m", "shown", "--a=1", "b"], ["--a=1", "b"]),
                               (["-m", "shown", "--", "--a=1"], ["--", "--a=1"]),
                               (["-mshown", "b", "--a=1"], ["b", "--a=1"]),
+                              (["-mshown", "--a=1", "b"], ["--a=1", "b"]),
+                              (["-mshown", "--num_clones=4", "-h"], ["--num_clones=4", "-h"]),
+                              (["--num_clones", "2", "--insecure", "-mshown", "--", "-mz"], ["--", "-mz"]),
+                              ([shown, "-mb", "--a=1"], ["-mb", "--a=1"]),
                               (["--", shown, "--a=1"], ["--a=1"]),
                               ([shown, "--", "--a=1"], ["--", "--a=1"])):
             with self.subTest(command=command):
                 worker = self.start_python("w.log", "-m", "pushpull", "worker", *command, PYTHONPATH=path)
                 self.assertEqual(worker.wait(), 0, worker.text())
                 self.assertIn(f"[clone 0] arguments {seen}\n", worker.text())
+                self.assertEqual(worker.text().count("arguments"), 2 if "--num_clones" in command else 1)
                 worker.log_path.unlink()
 
     def test_program_that_is_a_symbolic_link_imports_its_neighbours(self):
