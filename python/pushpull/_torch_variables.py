@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -81,18 +82,38 @@ def _end(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a byte belongs to an element of each of the tensors, which are on one device."""
-    start = min(one.data_ptr(), other.data_ptr())
-    marks = torch.zeros(max(_end(one), _end(other)) - start, dtype=torch.bool)  # one for each byte from `start` on
+def _marks_of(tensor: torch.Tensor, marks: torch.Tensor, start: int, unit: int) -> torch.Tensor:
+    """Returns the marks of the memory that belongs to the tensor's elements.
 
-    def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-        size = tensor.element_size()
-        strides = [stride * size for stride in tensor.stride()]
-        return marks.as_strided([*tensor.shape, size], [*strides, 1], tensor.data_ptr() - start)
+    marks: bool, one for each `unit` bytes from the address `start` on.
+    """
+    size = tensor.element_size() // unit
+    strides = [stride * size for stride in tensor.stride()]
+    return marks.as_strided([*tensor.shape, size], [*strides, 1], (tensor.data_ptr() - start) // unit)
 
-    bytes_of(one).fill_(True)
-    return bool(bytes_of(other).any())
+
+def _shared(tensors: list[torch.Tensor]) -> Optional[tuple[int, int]]:
+    """Returns the indices of two tensors with a byte that belongs to an element of each, or None.
+
+    tensors: on one device, in the order of their addresses, each of which begins before one of those before it ends.
+    """
+    for i, (one, other) in enumerate(zip(tensors, tensors[1:])):
+        if one.is_contiguous() and other.is_contiguous() and other.data_ptr() < _end(one):
+            return i, i + 1  # neither has gaps
+    start = tensors[0].data_ptr()
+    unit = math.gcd(*(tensor.element_size() for tensor in tensors), *(tensor.data_ptr() - start for tensor in tensors))
+    # PyTorch's default device may be another one, even one without values.
+    marks = torch.zeros((max(map(_end, tensors)) - start) // unit, dtype=torch.bool, device="cpu")
+    parts = [_marks_of(tensor, marks, start, unit) for tensor in tensors]
+    for i, part in enumerate(parts):
+        if part.any():
+            for first, earlier in enumerate(parts[:i]):
+                marks.fill_(False)
+                earlier.fill_(True)
+                if part.any():
+                    return first, i
+        part.fill_(True)
+    return None
 
 
 def _check_apart(entries: list[Entry]) -> None:
@@ -103,15 +124,21 @@ def _check_apart(entries: list[Entry]) -> None:
     # A tensor that only wraps others has no address of its own: it is 0.
     ordered = sorted((entry for entry in entries if entry.tensor().data_ptr() != 0),
                      key=lambda entry: (str(entry.tensor().device), entry.tensor().data_ptr()))
-    for i, entry in enumerate(ordered):
+    runs: list[list[Entry]] = []  # each of tensors whose ranges of addresses meet
+    end = 0
+    for entry in ordered:
         tensor = entry.tensor()
-        for later in ordered[i + 1:]:
-            other = later.tensor()
-            if other.device != tensor.device or other.data_ptr() >= _end(tensor):
-                break
-            if _overlap(tensor, other):
-                raise TypeError(f"the tensors {entry.name} and {later.name} share memory, so that each would be "
-                                "loaded over the other; use one Parameter object in both places, or clone() one")
+        if runs and tensor.device == runs[-1][0].tensor().device and tensor.data_ptr() < end:
+            runs[-1].append(entry)
+            end = max(end, _end(tensor))
+        else:
+            runs.append([entry])
+            end = _end(tensor)
+    for run in runs:
+        pair = _shared([entry.tensor() for entry in run]) if len(run) > 1 else None
+        if pair is not None:
+            raise TypeError(f"the tensors {run[pair[0]].name} and {run[pair[1]].name} share memory, so that each would "
+                            "be loaded over the other; use one Parameter object in both places, or clone() one")
 
 
 def _momentum(module: torch.nn.Module, buffer: str) -> Optional[float]:

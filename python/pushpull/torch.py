@@ -308,7 +308,8 @@ def load_state_dict(model: torch.nn.Module, train_dir: PathLike, step: Optional[
 
     ema: load the moving averages of the parameters instead of the raw ones. variables: as for Trainer.
 
-    Raises CheckpointError, and ModelChangedError, which names the first difference, if the model has other variables.
+    Raises CheckpointError, ModelChangedError, which names the first difference, if the model has other variables, and
+    TypeError, which names the tensor, if one of the model cannot be stored or if two share memory.
     """
     found = checkpoint.open_checkpoint(train_dir, step)
     arrays = found.load(ema)

@@ -165,34 +165,6 @@ class Model(PythonJobTest):
                 with self.assertRaisesRegex(TypeError, f"the tensor {message}"):
                     pushpull.torch.Trainer(server, model)
 
-    def test_tensors_that_share_memory(self):
-        table = torch.nn.Parameter(torch.ones(6, 4))
-        flat = torch.ones(24)
-
-        def model_of(**tensors):
-            model = torch.nn.Module()
-            for name, tensor in tensors.items():
-                if isinstance(tensor, torch.nn.Parameter):
-                    model.register_parameter(name, tensor)
-                else:
-                    model.register_buffer(name, tensor)
-            return model
-
-        for case, tensors in (("a new Parameter", {"a": table, "b": torch.nn.Parameter(table)}),
-                              ("a buffer", {"a": table, "b": table.data}),
-                              ("a transposed one", {"a": table, "b": torch.nn.Parameter(table.detach().t())}),
-                              ("a part", {"a": table.detach(), "b": torch.nn.Parameter(table.detach()[2:4, 3])}),
-                              ("another type", {"a": flat, "b": flat.view(torch.int32)[23:]}),
-                              ("two parts", {"a": flat[:13], "b": flat[12:]})):
-            with self.subTest(case), self.assertRaisesRegex(TypeError, "tensors [ab] and [ab] share memory, "):
-                declare(model_of(**tensors), None)
-        for case, tensors in (("the same object", {"a": table, "b": table}),
-                              ("parts of a vector", {"a": flat[:5], "b": torch.nn.Parameter(flat[5:15]), "c": flat[15:]}),
-                              ("columns", {"a": table.detach()[:, :2], "b": torch.nn.Parameter(table.detach()[:, 2:])}),
-                              ("one without elements", {"a": flat, "b": flat[3:3]})):
-            with self.subTest(case):
-                declare(model_of(**tensors), None)
-
     def test_a_new_axis_of_one_element_is_no_obstacle(self):
         model = make_model()
         model.register_buffer("position", torch.arange(4).expand(1, -1))
