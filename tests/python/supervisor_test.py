@@ -257,7 +257,7 @@ class Supervisor(PythonJobTest):
     def test_clone_without_a_trainer_reports_its_steps(self):
         self.start_server(self.write_config(steps=40, batch=8))
         worker = self.start_clones("raw_loop.py", 20, clones=1)
-        worker.wait_for("step ")
+        worker.wait_for("/40 ")  # the line of a step
         clones = self.await_clones(worker, 1)
         time.sleep(_supervisor.SETTLED_S)  # since its first report
         kill(clones[0])
@@ -358,7 +358,7 @@ class Supervisor(PythonJobTest):
         config = self.write_config(steps=60, batch=8)
         worker = self.start_python("hup.log", "-m", "pushpull", "worker", f"--pipeline_config_path={config}",
                                    f"--train_dir={self.folder / 'run'}", PROGRAMS / "raw_loop.py")
-        worker.wait_for("step ")
+        worker.wait_for("/60 ")
         worker.kill(signal.SIGHUP)
         self.assertEqual(worker.wait(60), 0, worker.text())
         self.assertEqual(pushpull.steps(self.folder / "run")[-1], 60)
