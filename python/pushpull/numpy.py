@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
@@ -36,6 +35,29 @@ class Batch:
         return len(self.indices)
 
 
+def _extent(array: numpy.typing.NDArray[Any]) -> tuple[int, int]:
+    """Returns the address of the first byte of an array with elements, and the one after its last byte."""
+    # A step along an axis may lead forwards or backwards.
+    reaches = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
+    address = int(array.__array_interface__["data"][0])
+    return (address + sum(reach for reach in reaches if reach < 0),
+            address + sum(reach for reach in reaches if reach > 0) + array.itemsize)
+
+
+def _check_apart(arrays: Mapping[str, numpy.typing.NDArray[Any]]) -> None:
+    """Raises TypeError, which names both in the order of the mapping, if two arrays share memory."""
+    ordered = sorted((*_extent(array), i, name) for i, (name, array) in enumerate(arrays.items()) if array.size > 0)
+    for k, (_, end, i, name) in enumerate(ordered):
+        for at in range(k + 1, len(ordered)):
+            start, _, j, other = ordered[at]
+            if start >= end:
+                break  # the ranges of addresses do not meet
+            if numpy.shares_memory(arrays[name], arrays[other]):
+                one, two = (name, other) if i < j else (other, name)
+                raise TypeError(f"the variables {one} and {two} share memory, so that each would be loaded over the "
+                                "other; use copy() of one")
+
+
 class Trainer(TrainerBase):
     """Trains arrays as one clone. Thread rule: one thread uses it; a process may have several trainers."""
 
@@ -57,10 +79,7 @@ class Trainer(TrainerBase):
                 raise TypeError(f"the variable {name} is of {kind}, which cannot be stored as float32")
             settings = (options or {}).get(name, {})
             self._variables.append(Variable(name, array.shape, **settings))
-        for (name, array), (other, later) in itertools.combinations(self._arrays.items(), 2):
-            if numpy.shares_memory(array, later):
-                raise TypeError(f"the variables {name} and {other} share memory, so that each would be loaded over the "
-                                "other; use copy() of one")
+        _check_apart(self._arrays)
         unknown = set(options or {}) - set(self._arrays)
         if unknown:
             raise ValueError(f"options name {min(unknown)!r}, which is not a variable")

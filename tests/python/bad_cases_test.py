@@ -92,7 +92,13 @@ class BadCases(PythonJobTest):
         table = numpy.ones((4, 6))
         with self.assertRaisesRegex(TypeError, "the variables v and w share memory"):
             pushpull.numpy.Trainer(ps, {"u": numpy.ones(2), "v": table, "w": table.T})
-        pushpull.numpy.Trainer(ps, {"v": table[:, :3], "w": table[:, 3:]})
+        with self.assertRaisesRegex(TypeError, "the variables v and w share memory"):
+            pushpull.numpy.Trainer(ps, {"v": table[::-1, 4], "u": numpy.ones(2), "w": table[1, 2:]})
+        pushpull.numpy.Trainer(ps, {"v": table[:, :3], "w": table[:, 3:], "none": table[:0], "back": table[::-1, :0]})
+        many = {str(i): row for i, row in enumerate(numpy.ones((1000, 3)))}
+        with mock.patch.object(numpy, "shares_memory", wraps=numpy.shares_memory) as compare:
+            pushpull.numpy.Trainer(ps, many)
+        self.assertEqual(compare.call_count, 0)  # it used to compare all pairs of them
         with self.assertRaisesRegex(ValueError, "'v', which is not a variable"):
             pushpull.numpy.Trainer(ps, {"w": numpy.ones(2)}, {"v": {"frozen": True}})
 
