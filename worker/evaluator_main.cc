@@ -111,6 +111,7 @@ absl::StatusOr<bool> EvaluateWithOneConfig(EvaluatorContext context, const Compu
   options.eval_interval = absl::Seconds(config.eval_config().eval_interval_secs());
   options.max_evals = config.eval_config().max_evals();
   options.use_moving_averages = config.eval_config().use_moving_averages();
+  options.config_digest = EvaluationDigest(config);
   ConfigWatcher watcher(context.files, config_path, config);
   if (follows_config) context.config = &watcher;
   PP_ASSIGN_OR_RETURN(
@@ -141,7 +142,6 @@ absl::Status RunEvaluator(const EvaluatorContext& context, const ChosenDevice& c
     PP_ASSIGN_OR_RETURN(const bool config_has_changed,
                         EvaluateWithOneConfig(context, compute, options));
     if (!config_has_changed) return absl::OkStatus();
-    options.measures_anew = true;
   }
 }
 

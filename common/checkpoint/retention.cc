@@ -139,6 +139,12 @@ absl::StatusOr<std::optional<BestCheckpoint>> ReadBestCheckpoint(
     }
     best.epoch = epoch->get<uint64_t>();
   }
+  if (const auto digest = body.find("config_digest"); digest != body.end()) {
+    if (!digest->is_string()) {
+      return absl::DataLossError(absl::StrCat(path, ": expected a string as config_digest"));
+    }
+    best.config_digest = digest->get<std::string>();
+  }
   return best;
 }
 
@@ -147,6 +153,7 @@ absl::Status WriteBestCheckpoint(FileSystem& files, const std::string& eval_dire
   nlohmann::json body = {{"step", best.step}, {"metric", best.metric}, {"value", best.value}};
   if (!best.run_id.empty()) body["run_id"] = best.run_id;
   if (best.epoch.has_value()) body["epoch"] = *best.epoch;
+  if (!best.config_digest.empty()) body["config_digest"] = best.config_digest;
   return WriteFileAtomically(files, JoinPath(eval_directory, kBestCheckpointFile),
                              JsonLine(body) + "\n");
 }

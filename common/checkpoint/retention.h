@@ -47,7 +47,8 @@ std::vector<uint64_t> SelectForDeletion(const std::vector<CheckpointAge>& ages,
                                         const std::vector<uint64_t>& pinned);
 
 // The checkpoint that the evaluator found best. Stored in <directory>/eval/best_checkpoint as
-//   {"epoch": 3, "metric": "accuracy", "run_id": "<32 hex digits>", "step": 1200, "value": 0.98}
+//   {"config_digest": "<64 hex digits>", "epoch": 3, "metric": "accuracy",
+//    "run_id": "<32 hex digits>", "step": 1200, "value": 0.98}
 struct BestCheckpoint {
   uint64_t step = 0;
   std::string metric;
@@ -56,6 +57,9 @@ struct BestCheckpoint {
   // older versions have neither.
   std::string run_id = {};             // empty: not known
   std::optional<uint64_t> epoch = {};  // nullopt: not known
+  // The EvaluationDigest of the config with which the value was measured. Values of different
+  // digests do not compare. Files of older versions have none.
+  std::string config_digest = {};  // empty: not known
 };
 inline constexpr char kBestCheckpointFile[] = "best_checkpoint";
 

@@ -1,5 +1,6 @@
 #include "worker/eval/best_recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,23 +44,64 @@ bool Replaces(const BestCheckpoint& measured, const std::optional<BestCheckpoint
 
 }  // namespace
 
-BestRecorder::BestRecorder(FileSystem* files, std::string checkpoint_dir, std::string eval_dir)
-    : files_(files), checkpoint_dir_(std::move(checkpoint_dir)), eval_dir_(std::move(eval_dir)) {}
+BestRecorder::BestRecorder(FileSystem* files, std::string checkpoint_dir, std::string eval_dir,
+                           std::string config_digest)
+    : files_(files),
+      checkpoint_dir_(std::move(checkpoint_dir)),
+      eval_dir_(std::move(eval_dir)),
+      config_digest_(std::move(config_digest)) {}
 
 void BestRecorder::Forget() {
   unsettled_.clear();
   best_.reset();
+  waits_ = false;
+}
+
+bool BestRecorder::IsOfOtherConfig(const BestCheckpoint& recorded) const {
+  return !config_digest_.empty() && !recorded.config_digest.empty() &&
+         recorded.config_digest != config_digest_;
+}
+
+bool BestRecorder::MustBeMeasuredAnew(const std::optional<BestCheckpoint>& recorded) const {
+  return recorded.has_value() && IsOfOtherConfig(*recorded) && recorded->step != given_up_;
+}
+
+absl::StatusOr<std::optional<uint64_t>> BestRecorder::StepToMeasureAnew() const {
+  PP_ASSIGN_OR_RETURN(const std::optional<BestCheckpoint> recorded, ReadRecorded());
+  if (!MustBeMeasuredAnew(recorded)) return std::nullopt;
+  return recorded->step;
 }
 
 absl::Status BestRecorder::Settle() {
+  waits_ = false;
   while (!unsettled_.empty()) {
     PP_ASSIGN_OR_RETURN(best_, ReadRecorded());
-    if (replaces_recorded_ || Replaces(unsettled_.front(), best_)) {
-      PP_RETURN_IF_ERROR(Record(unsettled_.front()));
+    auto next = unsettled_.begin();
+    if (MustBeMeasuredAnew(best_)) {
+      next = std::find_if(next, unsettled_.end(), [this](const BestCheckpoint& measured) {
+        return measured.step == best_->step;
+      });
+      if (next == unsettled_.end()) {
+        best_.reset();
+        waits_ = true;
+        return absl::OkStatus();
+      }
     }
-    unsettled_.erase(unsettled_.begin());
+    const bool compares = best_.has_value() && !IsOfOtherConfig(*best_);
+    if (!compares || Replaces(*next, best_)) {
+      PP_RETURN_IF_ERROR(Record(*next));
+    } else {
+      PP_RETURN_IF_ERROR(AddDigest());
+    }
+    unsettled_.erase(next);
   }
   return absl::OkStatus();
+}
+
+absl::Status BestRecorder::AddDigest() {
+  if (config_digest_.empty() || !best_->config_digest.empty()) return absl::OkStatus();
+  best_->config_digest = config_digest_;
+  return WriteBestCheckpoint(*files_, eval_dir_, *best_);
 }
 
 absl::StatusOr<std::optional<BestCheckpoint>> BestRecorder::ReadRecorded() const {
@@ -77,7 +119,7 @@ absl::StatusOr<std::optional<BestCheckpoint>> BestRecorder::ReadRecorded() const
   return std::nullopt;
 }
 
-absl::Status BestRecorder::Record(const BestCheckpoint& measured) {
+absl::Status BestRecorder::Record(BestCheckpoint measured) {
   // best_checkpoint protects one checkpoint from deletion, so it must not move on to one that is
   // already gone.
   PP_ASSIGN_OR_RETURN(const std::string gone, WhyGone(*files_, checkpoint_dir_, measured));
@@ -88,10 +130,10 @@ absl::Status BestRecorder::Record(const BestCheckpoint& measured) {
         measured.step, measured.metric, measured.value, gone);
     return absl::OkStatus();
   }
+  measured.config_digest = config_digest_;
   PP_RETURN_IF_ERROR(MakeDirectories(*files_, eval_dir_));
   PP_RETURN_IF_ERROR(WriteBestCheckpoint(*files_, eval_dir_, measured));
-  best_ = measured;
-  replaces_recorded_ = false;
+  best_ = std::move(measured);
   return absl::OkStatus();
 }
 

@@ -199,10 +199,14 @@ void CheckpointWatcher::PutBack(const CheckpointManifest& manifest) {
   taken_.erase({manifest.run_id, Version(manifest.epoch, manifest.step)});
 }
 
-std::unique_ptr<Checkpoint> CheckpointWatcher::Take(Unreadable unreadable) {
+std::unique_ptr<Checkpoint> CheckpointWatcher::Take(Unreadable unreadable,
+                                                    std::optional<uint64_t> first) {
+  if (first.has_value() && unreadable_.count(*first) > 0) return nullptr;
   std::vector<Version> candidates;
   for (const uint64_t step : untaken()) candidates.push_back(*entries_[step].version);
   std::sort(candidates.rbegin(), candidates.rend());
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [&](const Version& version) { return version.second == first; });
   for (const auto& [epoch, step] : candidates) {
     const bool later_is_unreadable = unreadable_.upper_bound(step) != unreadable_.end();
     if (unreadable == Unreadable::kWait && later_is_unreadable) return nullptr;

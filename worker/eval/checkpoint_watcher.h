@@ -64,7 +64,10 @@ class CheckpointWatcher {
   // tries the next one; a refused checkpoint is new again once its files have changed, since
   // somebody may have repaired them. If it has been deleted, tries the next one. Also returns null
   // if no new checkpoint is left.
-  std::unique_ptr<Checkpoint> Take(Unreadable unreadable = Unreadable::kRetry);
+  //   first: the step of a new checkpoint that is tried before all others; nullopt: none. If it is
+  //   there but cannot be read at the moment, Take returns null.
+  std::unique_ptr<Checkpoint> Take(Unreadable unreadable = Unreadable::kRetry,
+                                   std::optional<uint64_t> first = std::nullopt);
 
   // Makes a taken checkpoint new again, because what Take returned could not be read.
   void PutBack(const CheckpointManifest& manifest);

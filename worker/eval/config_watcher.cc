@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
+#include "common/base/sha256.h"
 #include "common/config/config_difference.h"
 #include "common/config/pipeline_config.h"
 
@@ -20,6 +23,27 @@ config::TrainEvalPipelineConfig PartsOfEvaluation(const config::TrainEvalPipelin
 }
 
 }  // namespace
+
+std::string EvaluationDigest(const config::TrainEvalPipelineConfig& config) {
+  config::TrainEvalPipelineConfig parts = PartsOfEvaluation(config);
+  if (parts.has_eval_config()) {
+    config::EvalConfig& eval_config = *parts.mutable_eval_config();
+    eval_config.clear_num_visualizations();
+    eval_config.clear_max_num_boxes_to_visualize();
+    eval_config.clear_min_score_threshold();
+    eval_config.clear_eval_interval_secs();
+    eval_config.clear_max_evals();
+    eval_config.clear_export_path();
+  }
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    parts.SerializeToCodedStream(&coded);
+  }
+  return Sha256Hex(bytes);
+}
 
 ConfigWatcher::ConfigWatcher(FileSystem* files, std::string path,
                              const config::TrainEvalPipelineConfig& loaded)

@@ -1,7 +1,7 @@
 // Notices that the pipeline.config of a train_dir asks for another evaluation than when it was
 // loaded. A server that is started again may write another one.
 //
-// Not thread-safe.
+// Thread rule: ConfigWatcher is not thread-safe, EvaluationDigest is.
 #ifndef PUSHPULL_WORKER_EVAL_CONFIG_WATCHER_H_
 #define PUSHPULL_WORKER_EVAL_CONFIG_WATCHER_H_
 
@@ -11,6 +11,11 @@
 #include "protos/pipeline.pb.h"
 
 namespace pushpull {
+
+// Returns a digest of what in the config can change a metric, as 64 hex digits: `model`,
+// `eval_input_reader`, and `eval_config` without the fields of images, exported files and times. A
+// default that is written out gives another digest.
+std::string EvaluationDigest(const config::TrainEvalPipelineConfig& config);
 
 class ConfigWatcher {
  public:

@@ -111,9 +111,7 @@ Evaluator::Evaluator(EvaluatorOptions options, EvaluatorContext context, Evaluat
       context_(context),
       evaluation_(evaluation),
       watcher_(context.files, options_.checkpoint_dir),
-      best_(context.files, options_.checkpoint_dir, options_.eval_dir) {
-  if (options_.measures_anew) best_.ReplaceRecorded();
-}
+      best_(context.files, options_.checkpoint_dir, options_.eval_dir, options_.config_digest) {}
 
 absl::Status Evaluator::CheckEvalDir() const {
   if (!options_.records_best) return absl::OkStatus();
@@ -192,8 +190,8 @@ bool Evaluator::CheckConfig() {
   const std::string change = context_.config->DescribeChange();
   if (change.empty()) return false;
   context_.progress->Finish();
-  LOG(WARNING) << context_.config->path() << " is not the config with which this evaluation has "
-               << "begun (" << change << "): the checkpoints that are there are evaluated anew";
+  LOG(WARNING) << context_.config->path() << " has changed (" << change
+               << "): evaluating the existing checkpoints again with the new config";
   config_has_changed_ = true;
   return true;
 }
@@ -226,9 +224,24 @@ std::unique_ptr<Checkpoint> Evaluator::TakeNext(bool is_late) {
   const absl::Duration now = context_.clock->Now();
   const bool may_start = now >= next_start_ || watcher_.final_is_there();
   if (!watcher_.has_new() || !may_start) return nullptr;
-  std::unique_ptr<Checkpoint> checkpoint = watcher_.Take(HowToTake(is_late));
-  if (checkpoint != nullptr) next_start_ = now + options_.eval_interval;
+  const std::optional<uint64_t> first = StepToTakeFirst();
+  std::unique_ptr<Checkpoint> checkpoint = watcher_.Take(HowToTake(is_late), first);
+  if (checkpoint == nullptr) return nullptr;
+  next_start_ = now + options_.eval_interval;
+  if (!first.has_value()) return checkpoint;
+  if (checkpoint->manifest().step == *first) {
+    LOG(INFO) << "evaluating first the best checkpoint so far, of step " << *first
+              << ", whose value is that of another config";
+  } else {
+    // It was refused, or its new value is undefined, so it is not compared.
+    best_.GiveUp(*first);
+  }
   return checkpoint;
+}
+
+std::optional<uint64_t> Evaluator::StepToTakeFirst() const {
+  if (!options_.records_best || options_.run_once) return std::nullopt;
+  return best_.StepToMeasureAnew().value_or(std::nullopt);
 }
 
 bool Evaluator::HasEvaluatedEnough() const {

@@ -45,8 +45,9 @@ struct EvaluatorOptions {
   absl::Duration eval_interval = absl::ZeroDuration();
   uint64_t max_evals = 0;            // end after this many evaluations; 0: no limit
   bool use_moving_averages = false;  // evaluate the EMA instead of the raw weights
-  // The recorded best checkpoint was measured with another config, so its value does not count.
-  bool measures_anew = false;
+  // The EvaluationDigest of the config. If the recorded best checkpoint has another one, its value
+  // does not compare, and it is evaluated before all others. Empty: not known.
+  std::string config_digest = {};
 };
 
 // The objects that the evaluator uses. All must outlive it.
@@ -113,6 +114,9 @@ class Evaluator {
   // start before eval_interval has passed since the start of the last one. The last checkpoint of
   // the training may always be evaluated at once. is_late: options_.wait is over.
   std::unique_ptr<Checkpoint> TakeNext(bool is_late);
+  // Returns the step of the recorded best checkpoint if it has to be evaluated before all others.
+  // nullopt also: it is not known at the moment, or run_once evaluates the newest checkpoint.
+  std::optional<uint64_t> StepToTakeFirst() const;
   // Returns whether Run ends after the evaluations that are done. Warns if it then leaves out the
   // last checkpoint of the training.
   bool HasEvaluatedEnough() const;

@@ -122,19 +122,22 @@ TEST_F(ApplyRetentionTest, VerifiesTheNewestOfItsOwnRun) {
   EXPECT_THAT(*ListCheckpoints(files_, "/d"), ElementsAre(30, 40, 50)) << "it has none";
 }
 
-TEST_F(ApplyRetentionTest, TheBestCheckpointMayHaveARunAndAnEpoch) {
+TEST_F(ApplyRetentionTest, TheBestCheckpointMayHaveARunAnEpochAndADigest) {
   const std::string path = "/d/eval/best_checkpoint";
   for (const bool known : {false, true}) {
     BestCheckpoint best = {10, "accuracy", 0.75};
     if (known) best.run_id = "0123";
     if (known) best.epoch = 0;
+    if (known) best.config_digest = "4567";
     ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", best), absl::OkStatus());
     const auto read = ReadBestCheckpoint(files_, "/d/eval");
     ASSERT_TRUE(read.ok() && read->has_value()) << read.status();
     EXPECT_EQ((*read)->run_id, best.run_id);
     EXPECT_EQ((*read)->epoch, best.epoch);
+    EXPECT_EQ((*read)->config_digest, best.config_digest);
   }
-  for (const char* field : {R"("run_id": 1)", R"("epoch": "1")", R"("epoch": -1)"}) {
+  for (const char* field :
+       {R"("run_id": 1)", R"("epoch": "1")", R"("epoch": -1)", R"("config_digest": 1)"}) {
     files_.Corrupt(path, absl::StrCat(R"({"step": 10, "metric": "a", "value": 1, )", field, "}"));
     const absl::Status status = ReadBestCheckpoint(files_, "/d/eval").status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;

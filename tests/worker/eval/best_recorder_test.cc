@@ -44,7 +44,7 @@ class BestRecorderTest : public ::testing::Test {
   const VariableLayout layout_ = *VariableLayout::Create({MakeVariable("w", {5})});
   MemoryFileSystem files_;
   FailingReads failing_{&files_};
-  BestRecorder recorder_{&failing_, "/d", "/d/eval"};
+  BestRecorder recorder_{&failing_, "/d", "/d/eval", "now"};
 };
 
 TEST_F(BestRecorderTest, RecordsTheHighestValueOfAMetric) {
@@ -83,13 +83,46 @@ TEST_F(BestRecorderTest, OnlyTheFoldersOwnRunCounts) {
   EXPECT_EQ(Recorded(), "10: 0.5");
 }
 
-TEST_F(BestRecorderTest, ValuesOfAnotherEvaluationDoNotCount) {
+TEST_F(BestRecorderTest, TheBestOfAnotherConfigStaysUntilItIsMeasuredAnew) {
+  ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {10, "accuracy", 0.875, run_, 1, "before"}),
+            absl::OkStatus());
+  EXPECT_EQ(*recorder_.StepToMeasureAnew(), 10);
+  ASSERT_EQ(Measure(30, 0.5), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "10: 0.875");
+  EXPECT_EQ(recorder_.best(), std::nullopt);
+  EXPECT_TRUE(recorder_.settled()) << "there is nothing to do before step 10 is measured";
+  ASSERT_EQ(Measure(10, 0.25), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "30: 0.5");
+  EXPECT_EQ(*recorder_.StepToMeasureAnew(), std::nullopt);
+  ASSERT_EQ(Measure(20, 0.375), absl::OkStatus());
+  EXPECT_EQ(Recorded(), "30: 0.5");
+}
+
+TEST_F(BestRecorderTest, TheBestOfAnotherConfigIsReplacedIfItCannotBeMeasured) {
+  const auto replaced_after = [&](const auto& change) {
+    ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {20, "accuracy", 0.875, run_, 1, "before"}),
+              absl::OkStatus());
+    ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
+    EXPECT_EQ(Recorded(), "20: 0.875");
+    change();
+    ASSERT_EQ(Measure(30, 0.25), absl::OkStatus());
+    EXPECT_EQ(Recorded(), "10: 0.5");
+  };
+  replaced_after([&] { recorder_.GiveUp(20); });
+  recorder_.GiveUp(0);
+  replaced_after(
+      [&] { ASSERT_EQ(RemoveRecursively(files_, "/d/ckpt-00000020"), absl::OkStatus()); });
+}
+
+// Older versions write no digest. The value counts, and belongs to the present config from then on.
+TEST_F(BestRecorderTest, ARecordWithoutADigestGetsThePresentOne) {
+  ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval", {20, "accuracy", 0.875, run_, 1}),
+            absl::OkStatus());
+  EXPECT_EQ(*recorder_.StepToMeasureAnew(), std::nullopt);
   ASSERT_EQ(Measure(10, 0.5), absl::OkStatus());
-  recorder_.ReplaceRecorded();
-  ASSERT_EQ(Measure(20, 0.25), absl::OkStatus());
-  EXPECT_EQ(Recorded(), "20: 0.25");
-  ASSERT_EQ(Measure(30, 0.125), absl::OkStatus());
-  EXPECT_EQ(Recorded(), "20: 0.25");
+  EXPECT_EQ(Recorded(), "20: 0.875");
+  BestRecorder after_a_change(&files_, "/d", "/d/eval", "later");
+  EXPECT_EQ(*after_a_change.StepToMeasureAnew(), 20);
 }
 
 TEST_F(BestRecorderTest, ReadsWhatAnotherEvaluatorHasRecorded) {

@@ -40,5 +40,27 @@ TEST(ConfigWatcher, NamesWhatAnEvaluationFollows) {
   EXPECT_THAT(change_to(other), HasSubstr("model.classifier.image_resizer"));
 }
 
+TEST(EvaluationDigest, FollowsWhatCanChangeAMetric) {
+  const std::string digest = EvaluationDigest(TinyConfig());
+  EXPECT_EQ(digest.size(), 64);
+  config::TrainEvalPipelineConfig other = TinyConfig();
+  other.mutable_train_config()->set_num_steps(200);
+  other.mutable_eval_config()->set_num_visualizations(3);
+  other.mutable_eval_config()->set_min_score_threshold(0.25f);
+  other.mutable_eval_config()->set_max_num_boxes_to_visualize(7);
+  other.mutable_eval_config()->set_eval_interval_secs(1);
+  other.mutable_eval_config()->set_max_evals(100);
+  other.mutable_eval_config()->set_export_path("detections.json");
+  EXPECT_EQ(EvaluationDigest(other), digest);
+  other.mutable_eval_config()->clear_num_examples();
+  EXPECT_NE(EvaluationDigest(other), digest);
+  other = TinyConfig();
+  other.mutable_eval_input_reader(0)->mutable_synthetic_input_reader()->set_seed(3);
+  EXPECT_NE(EvaluationDigest(other), digest);
+  other = TinyConfig();
+  other.mutable_model()->mutable_classifier()->mutable_image_resizer()->clear_fixed_shape_resizer();
+  EXPECT_NE(EvaluationDigest(other), digest);
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -58,6 +58,7 @@ TEST_F(EvaluatorTest, EndsWhenTheConfigAsksForAnotherEvaluation) {
       ->mutable_fixed_shape_resizer()
       ->set_height(48);
   Publish(100, 1);
+  options_.config_digest = EvaluationDigest(TinyConfig());
   FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.75; });
   const auto change = [&](int call) {
     if (call != 1) return;
@@ -72,14 +73,52 @@ TEST_F(EvaluatorTest, EndsWhenTheConfigAsksForAnotherEvaluation) {
   // The next one evaluates all checkpoints again, and compares no values of the two.
   ConfigWatcher next_watcher(&files_, "/d/pipeline.config", other);
   config_ = &next_watcher;
-  options_.measures_anew = true;
-  FakeEvaluation next(evaluation_->layout(), [](int) { return 0.5; });
+  options_.config_digest = EvaluationDigest(other);
+  FakeEvaluation next(evaluation_->layout(), [](int run) { return run == 0 ? 0.25 : 0.5; });
   EXPECT_EQ(Run([](int) {}, &next), absl::OkStatus());
   EXPECT_FALSE(config_has_changed_);
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 100, 200));
   const auto best = ReadBestCheckpoint(files_, "/d/eval");
   ASSERT_TRUE(best.ok() && best->has_value());
   EXPECT_EQ((*best)->step, 200);
   EXPECT_EQ((*best)->value, 0.5);
+}
+
+// The best checkpoint is older than those that retention keeps without its record.
+TEST_F(EvaluatorTest, TheBestOfAnotherConfigIsEvaluatedFirstAndStaysRecorded) {
+  options_.config_digest = "before";
+  Publish(100, 1);
+  FakeEvaluation before(evaluation_->layout(), [](int) { return 0.9; });
+  EXPECT_EQ(Run([&](int) { stop_ = true; }, &before).code(), absl::StatusCode::kCancelled);
+  stop_ = false;
+  options_.config_digest = "now";
+  for (const uint64_t step : {200, 300, 400, 500, 600}) Publish(step, step, step == 600);
+  std::vector<uint64_t> recorded;  // at the beginning of each evaluation
+  FakeEvaluation now(evaluation_->layout(), [&](int run) {
+    recorded.push_back((**ReadBestCheckpoint(files_, "/d/eval")).step);
+    return run == 0 ? 0.7 : 0.5;
+  });
+  EXPECT_EQ(Run([](int) {}, &now), absl::OkStatus());
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 100, 600));
+  EXPECT_THAT(recorded, ElementsAre(100, 100));
+  const BestCheckpoint best = **ReadBestCheckpoint(files_, "/d/eval");
+  EXPECT_EQ(best.step, 100);
+  EXPECT_EQ(best.value, 0.7);
+  EXPECT_EQ(best.config_digest, "now");
+}
+
+TEST_F(EvaluatorTest, TheBestOfAnotherConfigIsReplacedIfItIsDamaged) {
+  options_.config_digest = "now";
+  Publish(100, 1);
+  Publish(200, 2, /*done=*/true);
+  files_.Corrupt("/d/ckpt-00000100/shard-00000-of-00001.safetensors", "damaged");
+  ASSERT_EQ(MakeDirectories(files_, "/d/eval"), absl::OkStatus());
+  ASSERT_EQ(WriteBestCheckpoint(files_, "/d/eval",
+                                {100, "accuracy", 0.9, TinyCheckpoint().run_id, 1, "before"}),
+            absl::OkStatus());
+  FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.5; });
+  EXPECT_EQ(Run([](int) {}, &fake), absl::OkStatus());
+  EXPECT_EQ((**ReadBestCheckpoint(files_, "/d/eval")).step, 200);
 }
 
 // A file system over the network has lost its server for a moment.
