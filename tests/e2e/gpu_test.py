@@ -160,9 +160,14 @@ class Gpus(EndToEndTest):
         self.expect_refused(64, ["--gpus=0,7", "there is no GPU 7", "1: emulated GPU (GPU-02"], "--num_clones=2",
                             "--gpus=0,7", machine={"GPUS": 2})
 
-    def test_device_cuda_without_a_gpu_is_refused(self):
-        self.expect_refused(64, ["there is no GPU", "--device=cpu"], "--num_clones=1", "--device=cuda",
-                            machine={"GPUS": 0})
+    def test_device_cuda_without_a_gpu_waits_for_one(self):
+        server = self.start_server(self.config, "run")
+        server.wait_for("waiting")
+        worker = self.start_on_gpus("run", "--num_clones=1", "--device=cuda", machine={"GPUS": 0})
+        worker.wait_for("--device=cuda: there is no GPU at the moment")
+        worker.wait_for("exit code 201")
+        worker.end()
+        server.end()
 
     def test_old_driver_is_refused(self):
         self.expect_refused(70, ["driver is too old", "CUDA 12.4", "13.0"], "--num_clones=1", "--gpus=0",

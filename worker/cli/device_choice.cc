@@ -134,7 +134,12 @@ absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int inde
     if (!count.ok() && (WantsGpu(flags) || may_pass)) return OpeningError(flags, count.status());
     if (!count.ok()) return ChooseCpu(flags, count.status().message());
     if (*count == 0 && WantsGpu(flags)) {
-      return UsageError(absl::StrCat(FlagText(flags), ": there is no GPU; use --device=cpu"));
+      // A GPU that has failed is often not listed until it has been reset.
+      const std::string message =
+          absl::StrCat(FlagText(flags),
+                       ": there is no GPU at the moment; reset one that has failed, "
+                       "or use --device=cpu if this machine has none");
+      return WithExitCode(absl::AbortedError(message), kExitGpuLost);
     }
     if (*count == 0) return ChooseCpu(flags, "there is no GPU");
     options.gpu = absl::StrCat(index % *count);

@@ -66,12 +66,13 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 // other flags. Blocks as long as access.open does.
 //
 // Errors, by exit code:
-//   64   CheckDeviceFlags fails, or the flags request a GPU and there is no such GPU. A
-//        program built without CUDA has no GPU. Or --cpu_isa asks for what this CPU lacks.
+//   64   CheckDeviceFlags fails, or --gpus names a GPU that is not there, or the flags request a
+//        GPU of a program built without CUDA, or --cpu_isa asks for what this CPU lacks.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
 //   201  The GPU does not answer, others hold its memory, or CUDA is not ready yet, even if the
-//        flags request no GPU. With flags.earlier_device, every failure to open that GPU: it could
-//        be opened before, so that a new process may succeed.
+//        flags request no GPU. There is no GPU at all, but --device=cuda without --gpus requests
+//        one: it may have failed, and is then not listed. With flags.earlier_device, every failure
+//        to open that GPU: it could be opened before, so that a new process may succeed.
 absl::StatusOr<ChosenDevice> OpenChosenDevice(const DeviceFlags& flags, int index,
                                               const GpuAccess& access);
 

@@ -276,7 +276,7 @@ TEST_F(DeviceChoiceTest, TheCpuComputesInBf16IfAsked) {
 
 TEST_F(DeviceChoiceTest, ARequestedGpuThatIsMissingIsAnError) {
   count_ = 0;
-  ExpectError(Flags("cuda"), kExitUsage, "--device=cuda: there is no GPU");
+  ExpectError(Flags("cuda"), kExitGpuLost, "--device=cuda: there is no GPU at the moment");
   count_ = absl::UnimplementedError("built without CUDA");
   ExpectError(Flags("cuda"), kExitUsage, "--device=cuda: built without CUDA");
   count_ = absl::FailedPreconditionError("the driver is too old");
