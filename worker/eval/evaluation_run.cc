@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<EvaluationRun>> EvaluationRun::Create(
       std::min<int64_t>(config.eval_config().batch_size(), result->num_examples_);
   sampler_options.shuffle = false;
   const Sampler sampler(sampler_options);
+  LOG(INFO) << "reading the " << result->num_examples_ << " images that are evaluated";
   // An image that cannot be read would end each evaluation, and only the first one would be named.
   PP_RETURN_IF_ERROR(EvaluatedExamples(result->source_.get(), sampler)
                          .Check(result->pool(), source_options.stopped));

@@ -200,6 +200,7 @@ TEST_F(EvaluatorMainTest, FollowsARunAndPrintsTheLastResult) {
   EXPECT_EQ(RunProgram(TrainDirFlag() + "--device=cpu"), 0) << stderr_;
   EXPECT_THAT(stderr_, Not(HasSubstr("that this is meant")));  // the CPU was requested
   EXPECT_EQ(stdout_, "");
+  EXPECT_THAT(stderr_, HasSubstr("reading the 24 images that are evaluated\n"));
   EXPECT_THAT(stderr_, HasSubstr(" evaluated: 1\n"));
   const auto best = ReadBestCheckpoint(files_, folder_ + "/train/eval");
   ASSERT_TRUE(best.ok() && best->has_value()) << best.status();
