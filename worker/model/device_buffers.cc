@@ -83,10 +83,9 @@ absl::StatusOr<bool> DeviceBuffers::GrowObjects(int64_t bytes) {
 absl::Status DeviceBuffers::NoRoomForObjects(const absl::Status& error, int64_t room) const {
   const bool may_become_free = device_.free_bytes_without_others() >= room;
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-      error.message(), "; it is for the boxes of a batch, which has more than all batches before; ",
+      error.message(), "; the memory is for the boxes of this batch, the largest number so far; ",
       may_become_free
-          ? "try again later, because it would be free if no other process, such as another clone, "
-            "used the GPU"
+          ? "other processes, such as another clone, hold part of the GPU's memory: try again later"
           : "lower train_config.batch_size or eval_config.batch_size"));
   if (may_become_free) status.SetPayload(kMayBecomeFreeUrl, absl::Cord("yes"));
   return status;

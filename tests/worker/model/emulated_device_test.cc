@@ -241,14 +241,15 @@ TEST(EmulatedModelTest, SaysWhetherMemoryForMoreBoxesMayBecomeFree) {
     problem.SetObjects(400);
     absl::Status status = step();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("it is for the boxes of a batch"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("for the boxes of this batch, the largest"));
     return status;
   };
   const absl::Status held = fail(0, -1);
   EXPECT_TRUE(MemoryMayBecomeFree(held)) << held;
   EXPECT_THAT(std::string(held.message()),
               testing::ContainsRegex("has no memory for [0-9]+ bytes: 100 bytes of 64.00 MiB are "
-                                     "free; .*; try again later"));
+                                     "free; .*GPU's memory: try again later"));
   emulated_cuda::SetEmulatedMachine({.memory_bytes = kMemory});
   const auto device = Open();
   const auto runner = OnDevice(problem, device.get(), SmallPieces());
