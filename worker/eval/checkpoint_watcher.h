@@ -76,6 +76,10 @@ class CheckpointWatcher {
   // reason.
   std::vector<std::string> unreadable() const;
 
+  // Adds a checkpoint that Take has returned, but whose weights could not be read, to unreadable().
+  // Logs the reason.
+  void NoteUnreadable(uint64_t step, const absl::Status& status);
+
   // Returns one line for each checkpoint that was refused, with the reason.
   std::vector<std::string> refusals() const;
 
@@ -109,7 +113,6 @@ class CheckpointWatcher {
   std::string StampOf(uint64_t step) const;
   // Returns names, sizes and modification times of the checkpoint's files.
   std::string FilesOf(uint64_t step) const;
-  void NoteUnreadable(uint64_t step, const absl::Status& status);
   // Sets limits_ from pipeline.config. If the file cannot be read, the earlier limits stay.
   void ReadLimits();
   // Returns null if no checkpoint is usable.

@@ -201,23 +201,27 @@ bool Evaluator::IsAwaited(const absl::Status& status, bool is_late) const {
 }
 
 absl::StatusOr<std::optional<uint64_t>> Evaluator::EvaluateNext(bool is_late) {
-  const std::unique_ptr<Checkpoint> checkpoint = TakeNext(is_late);
-  if (checkpoint == nullptr) return std::nullopt;
-  const CheckpointManifest& manifest = checkpoint->manifest();
-  context_.progress->Finish();
-  if (options_.run_once) WarnOfUnusable(manifest.step);
-  PP_RETURN_IF_ERROR(OpenFiles(manifest));
-  const absl::StatusOr<std::vector<float>> variables = ReadVariables(*checkpoint);
-  if (IsAwaited(variables.status(), is_late)) {
-    LOG(WARNING) << CheckpointName(manifest.step)
-                 << " cannot be read now: " << variables.status().message();
-    watcher_.PutBack(manifest);
+  while (true) {
+    const std::unique_ptr<Checkpoint> checkpoint = TakeNext(is_late);
+    if (checkpoint == nullptr) return std::nullopt;
+    const CheckpointManifest& manifest = checkpoint->manifest();
+    context_.progress->Finish();
+    if (options_.run_once) WarnOfUnusable(manifest.step);
+    PP_RETURN_IF_ERROR(OpenFiles(manifest));
+    const absl::StatusOr<std::vector<float>> variables = ReadVariables(*checkpoint);
+    if (!IsReadFailure(variables.status())) {
+      PP_RETURN_IF_ERROR(variables.status());
+      PP_RETURN_IF_ERROR(EvaluateOne(manifest, *variables));
+      return manifest.step;
+    }
+    watcher_.NoteUnreadable(manifest.step, variables.status());
     next_start_ = -absl::InfiniteDuration();
-    return std::nullopt;
+    if (IsAwaited(variables.status(), is_late)) {
+      watcher_.PutBack(manifest);
+      return std::nullopt;
+    }
+    // The checkpoint stays taken, so that an older one is tried.
   }
-  PP_RETURN_IF_ERROR(variables.status());
-  PP_RETURN_IF_ERROR(EvaluateOne(manifest, *variables));
-  return manifest.step;
 }
 
 std::unique_ptr<Checkpoint> Evaluator::TakeNext(bool is_late) {

@@ -104,7 +104,8 @@ class Evaluator {
   // Returns an error if the files of eval_dir could not be written after the first evaluation.
   absl::Status CheckEvalDir() const;
   // Evaluates the checkpoint that TakeNext returns. Returns its step, or nullopt: there is none, or
-  // it cannot be read at the moment (see Unreadable) and is new again.
+  // it cannot be read at the moment (see Unreadable) and is new again. With run_once and is_late,
+  // an older one is evaluated instead.
   absl::StatusOr<std::optional<uint64_t>> EvaluateNext(bool is_late);
   // Sets config_has_changed_ and returns it. Logs a change.
   bool CheckConfig();

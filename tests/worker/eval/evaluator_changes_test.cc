@@ -145,22 +145,37 @@ TEST_F(EvaluatorTest, WeightsThatCannotBeReadAreReadAgain) {
     options_.run_once = run_once;
     options_.max_evals = 1;
     Publish(run_once ? 200 : 100, 1);
-    used_files_ = &failing_;
-    // The weights are read after the record of the evaluation has been written.
-    bool has_failed = false;
-    failing_.AtFailure([&] {
-      if (has_failed || !files_.GetInfo("/d/eval/evaluating").ok()) return;
-      has_failed = true;
-      failing_.Fail(FailingReads::What::kRead, ".safetensors",
-                    absl::InternalError("read: Input/output error"), 0);
-    });
-    failing_.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1 << 30);
+    FailWeightsOnce();
     EXPECT_EQ(Run(), absl::OkStatus());
-    EXPECT_TRUE(has_failed);
+    EXPECT_TRUE(weights_have_failed_);
     EXPECT_EQ(sleeps_, 1) << "the failure costs no pause between evaluations";
   }
   EXPECT_THAT(EvaluatedSteps(), ElementsAre(100, 200));
   EXPECT_EQ(sink.Count("read: Input/output error"), 2);
+}
+
+// The first checkpoint is damaged, and the weights of the second cannot be read for a while.
+TEST_F(EvaluatorTest, RunOnceWaitsForWeightsAlthoughAnotherCheckpointIsDamaged) {
+  options_.run_once = true;
+  Publish(100, 1);
+  Publish(200, 2);
+  files_.Corrupt("/d/ckpt-00000100/MANIFEST.json", "damaged");
+  FailWeightsOnce();
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(sleeps_, 1);
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 200);
+}
+
+TEST_F(EvaluatorTest, RunOnceTakesAnOlderCheckpointIfWeightsCannotBeReadInTime) {
+  const WarningSink sink;
+  options_.run_once = true;
+  options_.wait = absl::ZeroDuration();
+  Publish(100, 1);
+  Publish(200, 2);
+  FailWeightsOnce();
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(results_.str())["step"], 100);
+  EXPECT_EQ(sink.Count("ckpt-00000100 is evaluated, because no newer checkpoint can be used"), 1);
 }
 
 TEST_F(EvaluatorTest, AnExportThatFailsDoesNotEndIt) {

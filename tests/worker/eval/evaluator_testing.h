@@ -73,6 +73,20 @@ class EvaluatorTest : public ::testing::Test {
     ASSERT_EQ(PublishTiny(files_, "/d", evaluation_->layout(), checkpoint), absl::OkStatus());
   }
 
+  // Makes the next reading of a checkpoint's weights fail. They are read after the record of the
+  // evaluation has been written.
+  void FailWeightsOnce() {
+    used_files_ = &failing_;
+    weights_have_failed_ = false;
+    failing_.AtFailure([this] {
+      if (weights_have_failed_ || !files_.GetInfo("/d/eval/evaluating").ok()) return;
+      weights_have_failed_ = true;
+      failing_.Fail(FailingReads::What::kRead, ".safetensors",
+                    absl::InternalError("read: Input/output error"), 0);
+    });
+    failing_.Fail(FailingReads::What::kRead, ".safetensors", absl::OkStatus(), 1 << 30);
+  }
+
   // Runs with a script that acts while the evaluator sleeps. A test that never stops sleeping is
   // ended.
   absl::Status Run(
@@ -118,6 +132,7 @@ class EvaluatorTest : public ::testing::Test {
 
   MemoryFileSystem files_;
   FailingReads failing_{&files_};
+  bool weights_have_failed_ = false;  // since FailWeightsOnce
   FileSystem* used_files_ = &files_;
   EvaluatorOptions options_;
   std::unique_ptr<ClassifierEvaluation> evaluation_;
