@@ -90,11 +90,16 @@ bool CheckpointWatcher::IsUsable(const Entry& entry) const {
   return entry.version.has_value() && entry.refusal.empty() && !IsOfOtherRun(entry);
 }
 
-void CheckpointWatcher::ReportOtherRuns() {
-  std::set<uint64_t> others;
+std::vector<uint64_t> CheckpointWatcher::of_other_runs() const {
+  std::vector<uint64_t> steps;
   for (const auto& [step, entry] : entries_) {
-    if (IsOfOtherRun(entry)) others.insert(step);
+    if (IsOfOtherRun(entry)) steps.push_back(step);
   }
+  return steps;
+}
+
+void CheckpointWatcher::ReportOtherRuns() {
+  std::vector<uint64_t> others = of_other_runs();
   if (!std::includes(reported_.begin(), reported_.end(), others.begin(), others.end())) {
     LOG(WARNING) << "not evaluated, because they are of another run than " << directory_
                  << ", whose run is " << *run_id_ << ": the checkpoints of steps "

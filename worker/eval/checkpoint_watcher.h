@@ -80,6 +80,9 @@ class CheckpointWatcher {
   // Logs the reason.
   void NoteUnreadable(uint64_t step, const absl::Status& status);
 
+  // Returns the steps of the checkpoints that do not count, because they are of another run.
+  std::vector<uint64_t> of_other_runs() const;
+
   // Returns one line for each checkpoint that was refused, with the reason.
   std::vector<std::string> refusals() const;
 
@@ -122,7 +125,7 @@ class CheckpointWatcher {
   std::string directory_;
   std::optional<std::string> run_id_;                // of the directory; nullopt: it has no run_id
   std::map<uint64_t, Entry> entries_;                // the checkpoints in the directory, by step
-  std::set<uint64_t> reported_;                      // steps that ReportOtherRuns has named
+  std::vector<uint64_t> reported_;                   // steps that ReportOtherRuns has named
   std::set<std::pair<std::string, Version>> taken_;  // with the run's id
   std::optional<TrainingLimits> limits_;             // nullopt: not known
   std::map<uint64_t, std::string> unreadable_;       // the lines of unreadable(), by step

@@ -286,8 +286,12 @@ absl::Status Evaluator::CheckRunOnce(bool is_late) const {
                                             " can be used:\n  ", absl::StrJoin(refusals, "\n  ")));
   }
   if (!is_late) return absl::OkStatus();
-  return NothingAppeared(absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir),
-                         options_.wait);
+  std::string problem = absl::StrCat("there is no checkpoint in ", options_.checkpoint_dir);
+  if (const std::vector<uint64_t> others = watcher_.of_other_runs(); !others.empty()) {
+    absl::StrAppend(&problem, " of the run that its run_id file names; those of steps ",
+                    absl::StrJoin(others, ", "), " are of another run");
+  }
+  return NothingAppeared(problem, options_.wait);
 }
 
 absl::StatusOr<std::vector<float>> Evaluator::ReadVariables(const Checkpoint& checkpoint) const {

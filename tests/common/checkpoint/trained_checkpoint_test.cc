@@ -57,6 +57,15 @@ TEST_F(TrainedCheckpointTest, TheNewestIsThatOfTheFoldersOwnRun) {
   EXPECT_EQ(Open(30), 30) << "the step was asked for";
 }
 
+TEST_F(TrainedCheckpointTest, NamesTheStepOfAnotherRunIfThereIsNoOther) {
+  files_.Corrupt("/d/run_id", std::string(32, 'c') + "\n");
+  const absl::Status status = OpenTrainedCheckpoint(files_, "/d", -1, &layout_, config_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("--step=30 takes the checkpoint of the other run"));
+  EXPECT_EQ(Open(30), 30);
+}
+
 TEST_F(TrainedCheckpointTest, AMalformedRunIdIsAnErrorUnlessAStepIsNamed) {
   files_.Corrupt("/d/run_id", "1");
   const absl::Status status = OpenTrainedCheckpoint(files_, "/d", -1, nullptr, config_).status();

@@ -178,6 +178,17 @@ TEST_F(EvaluatorTest, RunOnceTakesAnOlderCheckpointIfWeightsCannotBeReadInTime) 
   EXPECT_EQ(sink.Count("ckpt-00000100 is evaluated, because no newer checkpoint can be used"), 1);
 }
 
+TEST_F(EvaluatorTest, RunOnceNamesTheCheckpointsOfAnotherRun) {
+  options_.run_once = true;
+  options_.wait = absl::ZeroDuration();
+  Publish({.step = 300});
+  files_.Corrupt("/d/run_id", std::string(32, 'a') + "\n");
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "those of steps 300 are of another run"))
+      << status;
+}
+
 TEST_F(EvaluatorTest, AnExportThatFailsDoesNotEndIt) {
   Publish(100, 1, /*done=*/true);
   FakeEvaluation fake(evaluation_->layout(), [](int) { return 0.5; });
