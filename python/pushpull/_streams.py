@@ -17,8 +17,10 @@ class Stream:
     bar, the states that REFRESH_S apart are shown, each as a line.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], *, is_terminal: bool = True) -> None:
+        """is_terminal: whether carriage returns have this meaning; otherwise they are part of the lines."""
         self.file = file
+        self._is_terminal = is_terminal
         self._unread = b""
         self._refreshed_at = -float("inf")
         os.set_blocking(file.fileno(), False)
@@ -37,12 +39,19 @@ class Stream:
             if not data:
                 return lines, True
             *complete, self._unread = (self._unread + data).split(b"\n")
-            lines += [_last_state(line) for line in complete]
-            self._shorten(lines)
+            lines += [self._shown(line) for line in complete]
+            if self._is_terminal:
+                self._drop_old_states(lines)
+            if len(self._unread) > MAX_LINE_BYTES:
+                lines.append(self._unread)
+                self._unread = b""
         return lines, False
 
-    def _shorten(self, lines: list[bytes]) -> None:
-        """Keeps the incomplete line short. Adds what is to be shown of it."""
+    def _shown(self, line: bytes) -> bytes:
+        return _last_state(line) if self._is_terminal else line
+
+    def _drop_old_states(self, lines: list[bytes]) -> None:
+        """Keeps the last state of the incomplete line. Adds one that is to be shown."""
         end = len(self._unread) - self._unread.endswith(b"\r")  # a carriage return at the end may be part of "\r\n"
         *states, last = self._unread[:end].split(b"\r")
         self._unread = last + self._unread[end:]
@@ -51,14 +60,11 @@ class Stream:
         if state and now - self._refreshed_at >= REFRESH_S:
             self._refreshed_at = now
             lines.append(state)
-        if len(self._unread) > MAX_LINE_BYTES:
-            lines.append(self._unread)
-            self._unread = b""
 
     def rest(self) -> bytes:
         """Returns the incomplete last line."""
         rest, self._unread = self._unread, b""
-        return _last_state(rest)
+        return self._shown(rest)
 
 
 def _last_state(line: bytes) -> bytes:

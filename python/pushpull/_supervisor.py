@@ -1,9 +1,9 @@
 """Starts the clones of a Python program, restarts those that die, and shows their output and progress.
 
-A clone is started again if it ends by a signal or with the exit code 143 (SIGTERM stopped it), 201 (its program asks for
-it) or 202 (the server came back with other settings). It keeps its session and gets the next process number, by which
-the server knows it. Any other failure ends all clones. The kernel kills the clones when the supervisor ends for any reason: what a clone has not contributed is
-computed again.
+A clone is started again if it ends by a signal or with the exit code 143 (SIGTERM stopped it), 201 (its program asks
+for it) or 202 (the server came back with other settings). It keeps its session and gets the next process number, by
+which the server knows it. Any other failure ends all clones. The kernel kills the clones when the supervisor ends for
+any reason: what a clone has not contributed is computed again.
 """
 from __future__ import annotations
 
@@ -201,10 +201,14 @@ class Supervisor:
         return EXIT_STOPPED
 
     def _revive(self, server: LocalServer) -> None:
-        """Starts the server again if it was killed. If the machine has no room for it, the next call tries again."""
+        """Starts a killed server again, and shows its last lines. If there is no room, the next call tries again."""
+        if server.wait(0.0) not in (None, 0):
+            self._show_server_log(server, ended=True)  # while it has nothing of the next process
         try:
             if server.revive():
                 self._say("ps_server was killed; starting it again")
+                if self._server_log is not None:
+                    self._print(b"ps_server", self._server_log.last_lines(), self._stderr)
             self._server_trouble = ""
         except OSError as error:
             if str(error) != self._server_trouble:

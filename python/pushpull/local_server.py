@@ -106,7 +106,12 @@ class LocalServer:
         self.close()
 
     def _start(self) -> None:
-        with open(self._log_path, "ab") as log:
+        with open(self._log_path, "ab+") as log:
+            if log.tell() > 0:
+                log.seek(-1, os.SEEK_END)
+                if log.read() != b"\n":
+                    log.write(b"\n")  # the server before this one was killed while it wrote a line
+                    log.flush()
             self._process = KEEPER.call(lambda: popen(self._command, signal.SIGTERM, stdin=subprocess.DEVNULL,
                                                       stdout=log, stderr=log))
         self._started = time.monotonic()

@@ -145,6 +145,7 @@ class StartsThatFail(unittest.TestCase):
         said = []
         supervisor._say = said.append
         server = mock.Mock()
+        server.wait.return_value = None
         server.revive.side_effect = [False, OSError(errno.EAGAIN, "fork"), OSError(errno.EAGAIN, "fork"), True]
         for _ in range(4):
             supervisor._revive(server)
@@ -218,6 +219,32 @@ class ServerLog(unittest.TestCase):
                 self.assertEqual(log.trouble(), shown)
             self.assertEqual(log.trouble(ended=True), [b"E20261201 12:00:00.000004 7 x] bad"])
             self.assertEqual(log.trouble(ended=True), [])
+
+    def test_a_message_with_carriage_returns_is_shown_whole(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "ps_server.log"
+            path.write_bytes(b"W20261201 12:00:00.000001 7 a.cc:1] the name 'a\rb' is odd\r\n"
+                             b"W20261201 12:00:00.000002 7 \r")
+            log = _server_log.ServerLog(path)
+            self.addCleanup(log.close)
+            self.assertEqual(log.trouble(), [b"W20261201 12:00:00.000001 7 a.cc:1] the name 'a\\rb' is odd\\r"])
+            self.assertEqual(log.trouble(ended=True), [b"W20261201 12:00:00.000002 7 \\r"])
+            with open(path, "ab") as file:
+                file.write(b"\n")  # which the next process adds to a line that its predecessor could not end
+            self.assertEqual(log.trouble(), [])
+
+    def test_the_last_lines_are_those_that_were_not_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "ps_server.log"
+            numbered = "".join(f"I20261201 12:00:00.000001 7 a.cc:1] {i}\n" for i in range(20))
+            path.write_text(numbered + "terminate called after\nW20261201 12:00:00.000001 7 a.cc:1] shown\n")
+            log = _server_log.ServerLog(path)
+            self.addCleanup(log.close)
+            self.assertEqual(len(log.trouble(ended=True)), 1)
+            lines = log.last_lines()
+            self.assertEqual(lines[-1], b"terminate called after")
+            self.assertEqual([line[-2:] for line in lines[:-1]], [b"%d" % i for i in range(11, 20)])
+            self.assertEqual(log.last_lines(), [])
 
 
 class PatientOutput(unittest.TestCase):

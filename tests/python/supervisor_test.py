@@ -148,8 +148,16 @@ class Supervisor(PythonJobTest):
                                    "--pause=0.1", f"--pause_until={self.folder / 'killed'}")
         self.await_clones(worker, 2)
         time.sleep(1.3)  # a server that is killed at once is not started again
-        self.kill_server(worker)
-        worker.wait_for("pushpull: ps_server was killed; starting it again\n")
+        folder, = re.findall(r"(?m)^pushpull: ps_server at unix:(/.+)/ps$", worker.text())
+        pid = self.server_of(worker)
+        os.kill(pid, signal.SIGSTOP)
+        with open(f"{folder}/ps_server.log", "a", encoding="utf-8") as log:
+            log.write("terminate called\nI20261201 12:00:00.000001 7 a.cc:1] half a li")
+        os.kill(pid, signal.SIGKILL)
+        worker.wait_for("] half a li\n")
+        self.assertRegex(worker.text(), r"(?m)^pushpull: ps_server was killed; starting it again\n(\[ps_server\] .*\n)*"
+                         r"\[ps_server\] terminate called\n\[ps_server\] I20261201 .* half a li\n")
+        self.assertIn("] half a li\n", pathlib.Path(f"{folder}/ps_server.log").read_text())
         (self.folder / "killed").touch()
         self.assertEqual(worker.wait(120), 0, worker.text())
         self.assertEqual(pushpull.steps(self.folder / "one")[-1], 400)
@@ -160,7 +168,7 @@ class Supervisor(PythonJobTest):
         self.await_clones(worker, 1)
         time.sleep(1.3)
         (self.folder / "two" / "run_id").write_text("this is no id")
-        self.kill_server(worker)
+        os.kill(self.server_of(worker), signal.SIGKILL)
         self.assertNotEqual(worker.wait(60), 0, worker.text())
         self.assertIn("run_id", worker.text())
 
@@ -176,16 +184,16 @@ class Supervisor(PythonJobTest):
         self.assertRegex(worker.text(), r"(?m)^\[ps_server\] W\d+ .*\] .*min_contributors has no effect in asynchronous")
         self.assertNotRegex(worker.text(), r"(?m)^\[ps_server\] I")
 
-    def kill_server(self, worker):
-        """Kills the ps_server that `pushpull worker` has started."""
+    def server_of(self, worker):
+        """Returns the process id of the ps_server that `pushpull worker` has started."""
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 if (b"ps_server" in (folder / "cmdline").read_bytes() and
                         f"\nPPid:\t{worker.popen.pid}\n" in (folder / "status").read_text()):
-                    return os.kill(int(folder.name), signal.SIGKILL)
+                    return int(folder.name)
             except FileNotFoundError:
                 pass  # it has just ended
-        self.fail("the worker has no server")
+        return self.fail("the worker has no server")
 
     def test_error_that_a_restart_cannot_fix(self):
         for how, code, message in (("raise", 1, "RuntimeError: this program fails on purpose"),
