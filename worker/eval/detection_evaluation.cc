@@ -58,8 +58,8 @@ class Export {
     if (path.empty()) return;
     absl::StatusOr<std::unique_ptr<CocoResultsWriter>> writer =
         CocoResultsWriter::Create(files, path);
-    if (writer.ok()) writer_ = *std::move(writer);
     Note(writer.status());
+    if (writer.ok()) writer_ = *std::move(writer);
   }
   void Add(int64_t image_id, const std::vector<DetectedBox>& detections) {
     if (writer_ != nullptr) Note(writer_->Add(image_id, detections));
