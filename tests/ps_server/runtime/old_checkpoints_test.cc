@@ -55,21 +55,24 @@ TEST(OldCheckpointsTest, ACheckpointCountsBeforeOldOnesAreRemoved) {
   EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
 }
 
+// Trains with one clone, which then leaves, until steps follow a checkpoint.
+void TrainPastACheckpoint(TestServer* server) {
+  TestClone clone(server, {});
+  EXPECT_TRUE(server->Await([](const auto& status) { return status.version() > 0; }));
+  EXPECT_TRUE(server->MakeClient(0)->Checkpoint({}, absl::Seconds(60)).ok());
+  const uint64_t saved = server->core().Status().durable_step();
+  EXPECT_TRUE(server->Await([&](const auto& status) { return status.version() > saved; }));
+  clone.Stop();
+  clone.Join().IgnoreError();
+}
+
 // Reading the newest checkpoint back could take longer than a server has to end. The next server
 // does it before it has saved anything itself: it may drain before its first checkpoint too.
 TEST(OldCheckpointsTest, ADrainLeavesOldCheckpointsToTheNextServer) {
   TestFolder folder;
   TestServer server(folder, Endless("save_checkpoints_steps: 1000000 max_to_keep: 1"));
   ASSERT_TRUE(server.Start().ok());
-  {
-    TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() > 0; }));
-    EXPECT_TRUE(server.MakeClient(0)->Checkpoint({}, absl::Seconds(60)).ok());
-    const uint64_t saved = server.core().Status().durable_step();
-    EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() > saved; }));
-    clone.Stop();
-    clone.Join().IgnoreError();
-  }
+  TrainPastACheckpoint(&server);
   const auto number = [&server] {
     return ListCheckpoints(server.files(), server.train_dir())->size();
   };
@@ -143,15 +146,7 @@ TEST(OldCheckpointsTest, ARestartedTaskEndsTheReadingBack) {
   options.tasks = 2;
   TestServer server(folder, options);
   ASSERT_TRUE(server.Start().ok());
-  {
-    TestClone clone(&server, {});
-    EXPECT_TRUE(server.Await([](const auto& status) { return status.version() > 0; }));
-    EXPECT_TRUE(server.MakeClient(0)->Checkpoint({}, absl::Seconds(60)).ok());
-    const uint64_t saved = server.core().Status().durable_step();
-    EXPECT_TRUE(server.Await([&](const auto& status) { return status.version() > saved; }));
-    clone.Stop();
-    clone.Join().IgnoreError();
-  }
+  TrainPastACheckpoint(&server);
   EXPECT_TRUE(absl::IsCancelled(server.DrainAndClose()));
   ASSERT_EQ(ListCheckpoints(server.files(), server.train_dir())->size(), 2u);
 

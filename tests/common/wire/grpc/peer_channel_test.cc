@@ -132,6 +132,13 @@ class PeerChannelTest : public testing::Test {
     }
   }
 
+  void ExpectToReachTheServer() {
+    const absl::Time start = absl::Now();
+    absl::Status status = Call();
+    while (!status.ok() && absl::Now() - start < absl::Seconds(20)) status = Call();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
   NameServer names_;
   FakePsHandler handler_;
   std::unique_ptr<GrpcPsServer> server_;
@@ -141,10 +148,7 @@ class PeerChannelTest : public testing::Test {
 TEST_F(PeerChannelTest, FindsAServerWhoseNameAppearsLater) {
   CallUntilLookups(7);
   names_.Set("127.0.0.1");
-  const absl::Time start = absl::Now();
-  absl::Status status = Call();
-  while (!status.ok() && absl::Now() - start < absl::Seconds(20)) status = Call();
-  EXPECT_TRUE(status.ok()) << status;
+  ExpectToReachTheServer();
   EXPECT_TRUE(Call().ok());
 }
 
@@ -152,10 +156,7 @@ TEST_F(PeerChannelTest, FindsAServerThatHasAnotherAddress) {
   names_.Set("127.0.0.2");  // nothing listens there
   CallUntilLookups(4);
   names_.Set("127.0.0.1");
-  const absl::Time start = absl::Now();
-  absl::Status status = Call();
-  while (!status.ok() && absl::Now() - start < absl::Seconds(20)) status = Call();
-  EXPECT_TRUE(status.ok()) << status;
+  ExpectToReachTheServer();
 }
 
 TEST_F(PeerChannelTest, KeepsAChannelThatWorks) {
