@@ -505,7 +505,7 @@ TEST(CheckpointRecoveryTest, TheManifestCountsTheStepsThatMappedStateHolds) {
     options.mapped = true;
     options.num_replicas = 2;
     const uint64_t version = TrainWithoutCheckpoint(folder, options);
-    // Without the last server's config, today's number of local steps counts.
+    // If the last server's config is missing, the number of today's config counts.
     const int local_steps = config_is_missing ? 8 : 4;
     options.train_config = absl::StrCat("num_steps: ", version + 2, " local_steps: ", local_steps);
     const std::string config = folder.path() + "/train/pipeline.config";
