@@ -3,9 +3,12 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "absl/algorithm/container.h"
@@ -29,7 +32,8 @@ constexpr CpuIsa kAll[] = {CpuIsa::kNeon};
 
 #else
 
-constexpr CpuIsa kAll[] = {CpuIsa::kSse4, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16};
+constexpr CpuIsa kAll[] = {CpuIsa::kSse4, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16,
+                           CpuIsa::kAmxBf16};
 
 // Conversions of half-precision floats. Read from the processor, because Clang's
 // __builtin_cpu_supports does not know their name.
@@ -39,20 +43,35 @@ bool HasF16c() {
 }
 
 // What Highway's targets AVX2 and AVX3 may use (hwy/ops/set_macros-inl.h).
-bool HasAvx2() {
+bool CpuHasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && HasF16c();
 }
-bool HasAvx512() {
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+bool CpuHasAvx512() {
+  return CpuHasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+// Returns whether the processor has AMX with bfloat16 and Linux lets this process use it. Linux
+// wants to be asked (Documentation/arch/x86/xstate.rst), and knows tile registers since 5.16. The
+// permission holds for all threads, and is asked for once.
+bool MayUseTiles() {
+  static const bool may = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    constexpr unsigned kAmxBf16Bit = 1u << 22, kAmxTileBit = 1u << 24;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if ((edx & kAmxBf16Bit) == 0 || (edx & kAmxTileBit) == 0) return false;
+    constexpr int64_t kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return may;
 }
 
 #endif
 
 // Tells the inner loops of kernels which instruction set is chosen, and returns it.
 CpuIsa Announce(CpuIsa isa) {
-  chosen_cpu_isa_is_avx512_bf16.store(isa == CpuIsa::kAvx512Bf16);
+  chosen_cpu_isa_has_avx512_bf16.store(isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAmxBf16);
   return isa;
 }
 
@@ -63,7 +82,7 @@ std::atomic<CpuIsa>& Chosen() {
 
 }  // namespace
 
-std::atomic<bool> chosen_cpu_isa_is_avx512_bf16{false};
+std::atomic<bool> chosen_cpu_isa_has_avx512_bf16{false};
 
 absl::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {
@@ -75,6 +94,8 @@ absl::string_view CpuIsaName(CpuIsa isa) {
       return "avx512";
     case CpuIsa::kAvx512Bf16:
       return "avx512_bf16";
+    case CpuIsa::kAmxBf16:
+      return "amx_bf16";
     case CpuIsa::kNeon:
       return "neon";
   }
@@ -86,14 +107,22 @@ std::vector<CpuIsa> AvailableCpuIsas() {
   return {CpuIsa::kNeon};
 #else
   std::vector<CpuIsa> isas = {CpuIsa::kSse4};
-  if (HasAvx2()) isas.push_back(CpuIsa::kAvx2);
-  if (HasAvx512()) isas.push_back(CpuIsa::kAvx512);
-  if (HasAvx512() && __builtin_cpu_supports("avx512bf16")) isas.push_back(CpuIsa::kAvx512Bf16);
+  if (CpuHasAvx2()) isas.push_back(CpuIsa::kAvx2);
+  if (CpuHasAvx512()) isas.push_back(CpuIsa::kAvx512);
+  if (!CpuHasAvx512() || !__builtin_cpu_supports("avx512bf16")) return isas;
+  isas.push_back(CpuIsa::kAvx512Bf16);
+  if (MayUseTiles()) isas.push_back(CpuIsa::kAmxBf16);
   return isas;
 #endif
 }
 
 bool HasFusedMultiplyAdd(CpuIsa isa) { return isa != CpuIsa::kSse4; }
+
+bool MultipliesInTiles(CpuIsa isa) { return isa == CpuIsa::kAmxBf16; }
+
+bool HasAvx512(CpuIsa isa) {
+  return isa == CpuIsa::kAvx512 || isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAmxBf16;
+}
 
 absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name) {
   const std::vector<CpuIsa> available = AvailableCpuIsas();

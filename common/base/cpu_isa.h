@@ -11,15 +11,16 @@
 namespace pushpull {
 
 // kAvx512Bf16 is AVX-512 with dot products of bfloat16 pairs and rounding to bfloat16
-// (AVX512-BF16). Kernels for other number types are those of kAvx512.
-enum class CpuIsa { kSse4, kAvx2, kAvx512, kAvx512Bf16, kNeon };
+// (AVX512-BF16). kAmxBf16 has these and matrix products of bfloat16 in tile registers (AMX-BF16).
+// Kernels for other number types are those of kAvx512.
+enum class CpuIsa { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmxBf16, kNeon };
 
-// Returns "sse4", "avx2", "avx512", "avx512_bf16" or "neon".
+// Returns "sse4", "avx2", "avx512", "avx512_bf16", "amx_bf16" or "neon".
 absl::string_view CpuIsaName(CpuIsa isa);
 
-// Returns the instruction sets that this CPU has and that kernels are compiled for, the best one
-// last. The first one, SSE4 (with SSE4.2) or NEON, is always there, since the whole program needs
-// it (common/cli/cpu_check.h).
+// Returns the instruction sets that this CPU has, that the system lets this process use, and that
+// kernels are compiled for, the best one last. The first one, SSE4 (with SSE4.2) or NEON, is always
+// there, since the whole program needs it (common/cli/cpu_check.h).
 std::vector<CpuIsa> AvailableCpuIsas();
 
 // Returns whether the instruction set has fused multiply-adds, as all but SSE4 do. Convolutions and
@@ -27,6 +28,14 @@ std::vector<CpuIsa> AvailableCpuIsas();
 // were not compared. SSE4 rounds each product before it is added, so its bits differ. The apply
 // pass and the codecs give the same bits with every instruction set.
 bool HasFusedMultiplyAdd(CpuIsa isa);
+
+// Returns whether products of bfloat16 are made in tile registers. They add up the numbers of a sum
+// in another order than the other instruction sets, so the bits of networks in bfloat16 differ;
+// those of networks in float32 do not.
+bool MultipliesInTiles(CpuIsa isa);
+
+// Returns whether the instruction set is AVX-512 or one that includes it.
+bool HasAvx512(CpuIsa isa);
 
 // Returns the instruction set with this name, or the best available one for "auto".
 // INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it.
@@ -37,9 +46,9 @@ CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);
 
-// Whether ChosenCpuIsa() is kAvx512Bf16, as a variable that the inner loops of kernels can afford
-// to read. It is right once ChosenCpuIsa() or UseCpuIsa() has been called.
-extern std::atomic<bool> chosen_cpu_isa_is_avx512_bf16;
+// Whether ChosenCpuIsa() includes kAvx512Bf16, as a variable that the inner loops of kernels can
+// afford to read. It is right once ChosenCpuIsa() or UseCpuIsa() has been called.
+extern std::atomic<bool> chosen_cpu_isa_has_avx512_bf16;
 
 // Whether the compiler was allowed to use AVX2 everywhere (cmake -DPUSHPULL_MARCH). A constant that
 // needs no initialiser at run time.

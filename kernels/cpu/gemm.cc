@@ -12,8 +12,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+// These come after foreach_target.h, because they are compiled for each instruction set as well.
 #include "kernels/cpu/product_tile.h"
+#include "kernels/cpu/tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
@@ -220,6 +221,8 @@ constexpr auto* kMultiplyTransposedPairs = MultiplyTransposedOf<SplitPairMath>;
 #if HWY_TARGET == HWY_AVX3
 constexpr auto* kMultiplyPairPanelAtOnce = MultiplyPanelOf<PairMath>;
 constexpr auto* kMultiplyTransposedPairsAtOnce = MultiplyTransposedOf<PairMath>;
+constexpr auto* kMultiplyPanelInTiles = MultiplyPanelInTiles;
+constexpr auto* kMultiplyTransposedInTiles = MultiplyTransposedInTiles;
 #endif
 
 }  // namespace
@@ -232,7 +235,8 @@ namespace pushpull {
 
 bool PairsAreFaster() {
 #if HWY_ARCH_X86
-  return ChosenCpuIsa() == CpuIsa::kAvx512Bf16 && __builtin_cpu_is("amd");
+  const CpuIsa isa = ChosenCpuIsa();
+  return MultipliesInTiles(isa) || (isa == CpuIsa::kAvx512Bf16 && __builtin_cpu_is("amd"));
 #else
   return false;
 #endif
@@ -250,7 +254,9 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const Bfloat16*
                    Prefetcher* prefetcher) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyPairPanel);
 #if HWY_ARCH_X86
-  if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyPairPanelAtOnce;
+  const CpuIsa isa = ChosenCpuIsa();
+  if (isa == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyPairPanelAtOnce;
+  if (MultipliesInTiles(isa)) multiply = N_AVX3::kMultiplyPanelInTiles;
 #endif
   multiply(inner, range, a, a_rows, first_row, rows, b, width, c, prefetcher);
 }
@@ -272,7 +278,9 @@ void MultiplyTransposed(const Bfloat16* a, int a_width, int a_valid, const Bfloa
                         int64_t rows, float* c, int64_t ldc, Store store, Prefetcher* prefetcher) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyTransposedPairs);
 #if HWY_ARCH_X86
-  if (ChosenCpuIsa() == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
+  const CpuIsa isa = ChosenCpuIsa();
+  if (isa == CpuIsa::kAvx512Bf16) multiply = N_AVX3::kMultiplyTransposedPairsAtOnce;
+  if (MultipliesInTiles(isa)) multiply = N_AVX3::kMultiplyTransposedInTiles;
 #endif
   multiply(a, a_width, a_valid, b, b_width, rows, c, ldc, store, prefetcher);
 }

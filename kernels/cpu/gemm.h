@@ -13,9 +13,14 @@
 // without the instruction splits each pair into two floats, which is slow and only for tests of
 // operands in pairs.
 //
-// BfloatAsFloat gives the same bits with multiplications of floats only. It has the layout of
-// floats, with EvenRows rows. SSE4 rounds each product to a float, so for these two types it gives
-// the same bits as long as no product overflows or is denormal.
+// In the tiles of AMX (CpuIsa::kAmxBf16) numbers of type Bfloat16 are added up in another order. A
+// sum has steps: a panel of MultiplyPanel, or up to 32 rows of MultiplyTransposed. Each is
+// c = c + (even + odd), where even = a0 * b0 + a2 * b2 + ... and odd = a1 * b1 + a3 * b3 + ... are
+// chains of fused multiply-adds that begin with zero. Denormal numbers count as zeros here too.
+//
+// BfloatAsFloat gives the same bits as pairs without tiles, with multiplications of floats only. It
+// has the layout of floats, with EvenRows rows. SSE4 rounds each product to a float, so for these
+// two types it gives the same bits as long as no product overflows or is denormal.
 #ifndef PUSHPULL_KERNELS_CPU_GEMM_H_
 #define PUSHPULL_KERNELS_CPU_GEMM_H_
 
@@ -66,8 +71,9 @@ void MultiplyTransposed(const BfloatAsFloat* a, int a_width, int a_valid, const 
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher = nullptr);
 
-// Whether products of Bfloat16 are faster than those of BfloatAsFloat with ChosenCpuIsa(). With the
-// instruction for pairs AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with
+// Whether products of Bfloat16 are faster than those of BfloatAsFloat with ChosenCpuIsa(). They are
+// in the tiles of AMX, which do many times as many multiply-adds. With the instruction for pairs
+// AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with
 // floats, Intel's (Emerald Rapids) only 0.7 times as many.
 bool PairsAreFaster();
 

@@ -6,8 +6,7 @@
 namespace pushpull {
 
 Panels ResultPanels(int64_t channels) {
-  const CpuIsa isa = ChosenCpuIsa();
-  return Panels(channels, /*merge_pairs=*/isa == CpuIsa::kAvx512 || isa == CpuIsa::kAvx512Bf16);
+  return Panels(channels, /*merge_pairs=*/HasAvx512(ChosenCpuIsa()));
 }
 
 }  // namespace pushpull

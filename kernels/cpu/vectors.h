@@ -51,7 +51,7 @@ HWY_INLINE Vector LoadWhole(const Bfloat16* p) { return Widen(hn::LoadU(HalfBits
 // Highway 1.0.3 has no target for them, and the compiler offers them only to functions that are
 // compiled for them as a whole. They take denormal numbers for zeros.
 HWY_INLINE bool HasRoundingInstruction() {
-  return chosen_cpu_isa_is_avx512_bf16.load(std::memory_order_relaxed);
+  return chosen_cpu_isa_has_avx512_bf16.load(std::memory_order_relaxed);
 }
 HWY_INLINE hn::Vec<HalfBits> RoundByInstruction(Vector v) {
   hn::Vec<HalfBits> halves;

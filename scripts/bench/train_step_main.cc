@@ -49,7 +49,8 @@ ABSL_FLAG(
 ABSL_FLAG(int, threads, 2, "CPU threads");
 ABSL_FLAG(std::string, precision, "fp32", "precision of activations: fp32 or bf16");
 ABSL_FLAG(std::string, cpu_isa, "auto",
-          "instruction set: auto (the best one), sse4, avx2, avx512, avx512_bf16 or neon");
+          "instruction set: auto (the best one), sse4, avx2, avx512, avx512_bf16, "
+          "amx_bf16 or neon");
 ABSL_FLAG(double, width, 1.0, "depth multiplier");
 ABSL_FLAG(int, classes, 1000, "number of classes");
 ABSL_FLAG(int, repeats, 3, "measurements per case; the median is reported");

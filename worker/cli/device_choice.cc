@@ -172,7 +172,8 @@ ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host) 
   }
   arithmetic.set_device(DescribeDevice(chosen));
   const CpuIsa isa = ChosenCpuIsa();
-  const bool is_common = HasFusedMultiplyAdd(isa) && isa != CpuIsa::kNeon;
+  const bool in_tiles = MultipliesInTiles(isa) && chosen.precision == Precision::kBfloat16;
+  const bool is_common = HasFusedMultiplyAdd(isa) && isa != CpuIsa::kNeon && !in_tiles;
   arithmetic.set_rounding(is_common ? absl::StrCat("the CPU in ", precision) : arithmetic.device());
   return arithmetic;
 }

@@ -16,6 +16,8 @@
 #define HWY_TARGET_INCLUDE "scripts/bench/step/machine_limits.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// This comes after foreach_target.h, because it is compiled for each instruction set as well.
+#include "kernels/cpu/tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pushpull {
@@ -69,9 +71,26 @@ double MultiplyAndAdd(int64_t steps) {
   return static_cast<double>(steps) * kChains * Operation::kFlops;
 }
 
+#if HWY_TARGET == HWY_AVX3
+// The same with tile registers, which hold zeros.
+double MultiplyTiles(int64_t steps) {
+  ConfigureTiles({2 * kTileRows, 2 * kTilePairs, kTilePairs});
+  for (int64_t step = 0; step < steps; ++step) {
+    AddProduct<0, 4, 6>();
+    AddProduct<1, 4, 7>();
+    AddProduct<2, 5, 6>();
+    AddProduct<3, 5, 7>();
+  }
+  ReleaseTiles();
+  constexpr double kProductFlops = 2.0 * kTileRows * kTilePairs * 2 * kTilePairs;
+  return static_cast<double>(steps) * 4 * kProductFlops;
+}
+#endif
+
 constexpr auto* kMultiplyAndAddFloats = MultiplyAndAdd<FusedMultiplyAdd>;
 #if HWY_TARGET == HWY_AVX3
 constexpr auto* kMultiplyAndAddPairs = MultiplyAndAdd<DotProduct>;
+constexpr auto* kMultiplyAndAddTiles = MultiplyTiles;
 #endif
 
 }  // namespace
@@ -108,7 +127,8 @@ MachineLimits MeasureLimits(Precision precision, ThreadPool* pool) {
   auto* multiply = PUSHPULL_FOR_CHOSEN_ISA(kMultiplyAndAddFloats);
 #if HWY_ARCH_X86
   if (precision == Precision::kBfloat16 && PairsAreFaster()) {
-    multiply = N_AVX3::kMultiplyAndAddPairs;
+    multiply = MultipliesInTiles(ChosenCpuIsa()) ? N_AVX3::kMultiplyAndAddTiles
+                                                 : N_AVX3::kMultiplyAndAddPairs;
   }
 #else
   static_cast<void>(precision);  // one instruction set, which multiplies floats

@@ -10,7 +10,7 @@ namespace pushpull {
 
 struct MachineLimits {
   // Multiply-adds count as two operations. They read registers only, with the instruction set
-  // ChosenCpuIsa(); in bf16 they are dot products where it has them.
+  // ChosenCpuIsa(); in bf16 they are dot products or products of tiles where it has them.
   double flops_per_second = 0.0;
   // Bytes that are read plus bytes that are written while each thread copies memory that is far
   // larger than the caches.

@@ -28,17 +28,16 @@ TEST(CpuIsaTest, AnUnknownNameIsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << name << ": " << status;
     EXPECT_EQ(status.message(), AvailableCpuIsas().front() == CpuIsa::kNeon
                                     ? "expected auto, neon"
-                                    : "expected auto, sse4, avx2, avx512, avx512_bf16");
+                                    : "expected auto, sse4, avx2, avx512, avx512_bf16, amx_bf16");
   }
 }
 
 TEST(CpuIsaTest, OneThatTheCpuLacksIsRefused) {
   const CpuIsa best = AvailableCpuIsas().back();
-  if (best == CpuIsa::kAvx512Bf16 || best == CpuIsa::kNeon) GTEST_SKIP() << "this CPU has them all";
-  const absl::Status status = ParseCpuIsa("avx512_bf16").status();
+  if (best == CpuIsa::kAmxBf16 || best == CpuIsa::kNeon) GTEST_SKIP() << "this CPU has them all";
+  const absl::Status status = ParseCpuIsa("amx_bf16").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_TRUE(absl::StartsWith(status.message(), "this CPU lacks avx512_bf16; it has sse4"))
-      << status;
+  EXPECT_TRUE(absl::StartsWith(status.message(), "this CPU lacks amx_bf16; it has sse4")) << status;
 }
 
 TEST(CpuIsaTest, TheOneInUseIsTheChosenOne) {

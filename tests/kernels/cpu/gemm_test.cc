@@ -45,6 +45,27 @@ float Add(float sum, Bfloat16 a, Bfloat16 b) {
   return Flushed(std::fma(Flushed(ToFloat(a)), Flushed(ToFloat(b)), sum));
 }
 
+// How the numbers of a sum are added up: in pairs, or in the steps of tiles.
+enum class Order { kPairs, kTiles };
+
+// Returns sum + a(begin) * b(begin) + ... + a(end - 1) * b(end - 1) as the header defines it, where
+// the numbers are one step of tiles.
+template <typename A, typename B>
+float AddStep(Order order, float sum, int64_t begin, int64_t end, A a, B b) {
+  float even = 0, odd = 0;
+  for (int64_t k = begin; k < end; k += 2) {
+    if (order == Order::kPairs) {
+      sum = Add(Add(sum, a(k + 1), b(k + 1)), a(k), b(k));
+    } else {
+      even = Add(even, a(k), b(k));
+      odd = Add(odd, a(k + 1), b(k + 1));
+    }
+  }
+  return order == Order::kPairs ? sum : Flushed(sum + Flushed(even + odd));
+}
+
+Order OrderOfPairs(CpuIsa isa) { return MultipliesInTiles(isa) ? Order::kTiles : Order::kPairs; }
+
 // Returns the bits of the numbers, with one pattern for all that are not a number: which one of two
 // a sum keeps is not defined.
 std::vector<uint32_t> Bits(const std::vector<float>& values) {
@@ -153,18 +174,27 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
       for (int64_t k = inner; k < panels.padded(); ++k) a[place_of_a(r, k)].bits = 0;
     }
     for (int64_t j = 0; j < width; ++j) b[place_of_b(inner, j)].bits = 0;
-    std::vector<float> expected(kRows * width);
-    for (int64_t r = 0; r < kRows; ++r) {
-      for (int64_t j = 0; j < width; ++j) {
-        float sum = 0;
-        for (int64_t k = 0; k < inner; k += 2) {
-          sum = Add(sum, a[place_of_a(r, k + 1)], b[place_of_b(k + 1, j)]);
-          sum = Add(sum, a[place_of_a(r, k)], b[place_of_b(k, j)]);
+    const auto expected_product = [&, width = width](Order order) {
+      std::vector<float> expected(kRows * width);
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t j = 0; j < width; ++j) {
+          float sum = 0;
+          for (int64_t p = 0; p < panels.count(); ++p) {
+            const Panel panel = panels[p];
+            sum = AddStep(
+                order, sum, panel.start, panel.start + panel.valid,
+                [&](int64_t k) { return a[place_of_a(r, k)]; },
+                [&](int64_t k) { return b[place_of_b(k, j)]; });
+          }
+          expected[r * width + j] = sum;
         }
-        expected[r * width + j] = sum;
       }
-    }
-    const auto expect_product = [&](const auto& left, const auto& right, const char* name) {
+      return Bits(expected);
+    };
+    const std::vector<uint32_t> in_pairs = expected_product(Order::kPairs);
+    const std::vector<uint32_t> in_tiles = expected_product(Order::kTiles);
+    const auto expect_product = [&](const auto& left, const auto& right,
+                                    const std::vector<uint32_t>& expected, const char* name) {
       std::vector<float> actual(kRows * width);
       for (const int64_t cut : {int64_t{0}, panels.count() / 3}) {
         if (cut > 0) {
@@ -173,63 +203,83 @@ TEST_P(PairProduct, MultiplyPanelFollowsItsDefinition) {
         }
         MultiplyPanel(panels, {cut, panels.count()}, &left[kRows * panels[cut].start], kRows, 0,
                       kRows, &right[panels[cut].start * width], width, actual.data());
-        EXPECT_EQ(Bits(actual), Bits(expected))
-            << name << " with " << CpuIsaName(ChosenCpuIsa()) << ", " << inner << " x " << width
-            << ", cut at " << cut;
+        EXPECT_EQ(Bits(actual), expected) << name << " with " << CpuIsaName(ChosenCpuIsa()) << ", "
+                                          << inner << " x " << width << ", cut at " << cut;
       }
     };
     for (const CpuIsa isa : Isas()) {
       UseCpuIsa(isa);
       if (width == 32 && ResultPanels(32).count() != 1) continue;
-      expect_product(a, b, "pairs");
-      expect_product(Widened(a), WidenedRows(b, width), "floats");
+      expect_product(a, b, OrderOfPairs(isa) == Order::kTiles ? in_tiles : in_pairs, "pairs");
+      expect_product(Widened(a), WidenedRows(b, width), in_pairs, "floats");
     }
   }
 }
 
+// Returns transpose(a) * b. The steps of tiles have up to 32 rows, in each 384 rows as equally many
+// as possible.
+std::vector<float> TransposedProduct(Order order, const std::vector<Bfloat16>& a, int64_t a_width,
+                                     const std::vector<Bfloat16>& b, int64_t width, int64_t rows) {
+  const auto number = [rows](const std::vector<Bfloat16>& of, int64_t row, int64_t columns,
+                             int64_t column) {
+    return row < rows ? of[row * columns + column] : Bfloat16{0};
+  };
+  std::vector<float> product(a_width * width);
+  for (int64_t i = 0; i < a_width; ++i) {
+    for (int64_t j = 0; j < width; ++j) {
+      float sum = 0;
+      for (int64_t begin = 0; begin < rows;) {
+        const int64_t part = std::min<int64_t>(384, rows - begin / 384 * 384);
+        const int64_t steps = (part + 31) / 32, pairs = (part + 1) / 2;
+        const int64_t depth = 2 * ((pairs + steps - 1) / steps);
+        const int64_t part_end = std::min(begin / 384 * 384 + 384, rows);
+        const int64_t end = std::min(begin + depth, part_end);
+        sum = AddStep(
+            order, sum, begin, end, [&](int64_t m) { return number(a, m, a_width, i); },
+            [&](int64_t m) { return number(b, m, width, j); });
+        begin = end;
+      }
+      product[i * width + j] = sum;
+    }
+  }
+  return product;
+}
+
 // c = transpose(a) * b, where PairRows makes the pairs. An odd number of floats ends with zeros.
 TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
-  constexpr int64_t kRows = 31;
-  for (const int a_width : {8, 16, 24}) {
-    for (const int width : {8, 16, 24, 32}) {
-      const Panels a_panels(a_width), b_panels(width, /*merge_pairs=*/true);
-      const std::vector<Bfloat16> a =
-          RandomNumbers(kRows * a_width, 3, GetParam().a, GetParam().spread);
-      const std::vector<Bfloat16> b =
-          RandomNumbers(kRows * width, 4, GetParam().b, GetParam().spread);
-      std::vector<float> expected(a_width * width);
-      for (int64_t i = 0; i < a_width; ++i) {
-        for (int64_t j = 0; j < width; ++j) {
-          float sum = 0;
-          for (int64_t m = 0; m < kRows; m += 2) {
-            const Bfloat16 zero{0};
-            const bool both = m + 1 < kRows;
-            sum = Add(sum, both ? a[(m + 1) * a_width + i] : zero,
-                      both ? b[(m + 1) * width + j] : zero);
-            sum = Add(sum, a[m * a_width + i], b[m * width + j]);
-          }
-          expected[i * width + j] = sum;
+  for (const int64_t rows : {31, 50, 421}) {
+    for (const int a_width : {8, 16, 24}) {
+      for (const int width : {8, 16, 24, 32}) {
+        const Panels a_panels(a_width), b_panels(width, /*merge_pairs=*/true);
+        const std::vector<Bfloat16> a =
+            RandomNumbers(rows * a_width, 3, GetParam().a, GetParam().spread);
+        const std::vector<Bfloat16> b =
+            RandomNumbers(rows * width, 4, GetParam().b, GetParam().spread);
+        const auto expected = [&](Order order) {
+          return Bits(TransposedProduct(order, a, a_width, b, width, rows));
+        };
+        const std::vector<uint32_t> in_pairs = expected(Order::kPairs);
+        const std::vector<uint32_t> in_tiles = expected(Order::kTiles);
+        for (const CpuIsa isa : Isas()) {
+          UseCpuIsa(isa);
+          if (width == 32 && ResultPanels(32).count() != 1) continue;
+          std::vector<Bfloat16> paired_a(EvenRows<Bfloat16>(rows) * a_width),
+              paired_b(EvenRows<Bfloat16>(rows) * width);
+          PairRows(a_panels, a_panels.all(), a.data(), rows, 0, rows, paired_a.data());
+          PairRows(b_panels, b_panels.all(), b.data(), rows, 0, rows, paired_b.data());
+          std::vector<BfloatAsFloat> wide_a = Widened(a), wide_b = Widened(b);
+          wide_a.resize(EvenRows<BfloatAsFloat>(rows) * a_width);
+          wide_b.resize(EvenRows<BfloatAsFloat>(rows) * width);
+          std::vector<float> actual(a_width * width), actual_wide(a_width * width);
+          MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, rows,
+                             actual.data(), width, Store::kWrite);
+          MultiplyTransposed(wide_a.data(), a_width, a_width, wide_b.data(), width, rows,
+                             actual_wide.data(), width, Store::kWrite);
+          EXPECT_EQ(Bits(actual), OrderOfPairs(isa) == Order::kTiles ? in_tiles : in_pairs)
+              << CpuIsaName(isa) << ", " << rows << " rows, " << a_width << " x " << width;
+          EXPECT_EQ(Bits(actual_wide), in_pairs) << "floats with " << CpuIsaName(isa) << ", "
+                                                 << rows << " rows, " << a_width << " x " << width;
         }
-      }
-      for (const CpuIsa isa : Isas()) {
-        UseCpuIsa(isa);
-        if (width == 32 && ResultPanels(32).count() != 1) continue;
-        std::vector<Bfloat16> paired_a(EvenRows<Bfloat16>(kRows) * a_width),
-            paired_b(EvenRows<Bfloat16>(kRows) * width);
-        PairRows(a_panels, a_panels.all(), a.data(), kRows, 0, kRows, paired_a.data());
-        PairRows(b_panels, b_panels.all(), b.data(), kRows, 0, kRows, paired_b.data());
-        std::vector<BfloatAsFloat> wide_a = Widened(a), wide_b = Widened(b);
-        wide_a.resize(EvenRows<BfloatAsFloat>(kRows) * a_width);
-        wide_b.resize(EvenRows<BfloatAsFloat>(kRows) * width);
-        std::vector<float> actual(a_width * width), actual_wide(a_width * width);
-        MultiplyTransposed(paired_a.data(), a_width, a_width, paired_b.data(), width, kRows,
-                           actual.data(), width, Store::kWrite);
-        MultiplyTransposed(wide_a.data(), a_width, a_width, wide_b.data(), width, kRows,
-                           actual_wide.data(), width, Store::kWrite);
-        EXPECT_EQ(Bits(actual), Bits(expected))
-            << CpuIsaName(isa) << ", " << a_width << " x " << width;
-        EXPECT_EQ(Bits(actual_wide), Bits(expected))
-            << "floats with " << CpuIsaName(isa) << ", " << a_width << " x " << width;
       }
     }
   }

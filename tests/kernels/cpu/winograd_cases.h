@@ -19,6 +19,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/winograd_tiling.h"
 #include "kernels/shape.h"
+#include "tests/testkit/each_cpu_isa.h"
 
 namespace pushpull {
 
@@ -101,16 +102,20 @@ Errors ErrorsOf(const std::vector<Number>& actual, const std::vector<double>& ex
   return errors;
 }
 
-// Expects that compute() returns the same numbers with each instruction set of this CPU that has
-// fused multiply-adds. `name` is that of the case.
-inline void ExpectInstructionSetsDoNotMatter(const std::string& name,
-                                             absl::FunctionRef<std::vector<float>()> compute) {
-  const std::vector<float> best = compute();
+// Expects that compute() returns the same numbers with each instruction set of this CPU that should
+// round alike for tensors of type T. `name` is that of the case.
+template <typename T>
+void ExpectInstructionSetsDoNotMatter(const std::string& name,
+                                      absl::FunctionRef<std::vector<float>()> compute) {
+  const CpuIsa best = BestCpuIsaWithoutTiles();
+  std::vector<float> expected;
   for (const CpuIsa isa : AvailableCpuIsas()) {
-    if (!HasFusedMultiplyAdd(isa)) continue;
+    if (!RoundAlike<T>(isa, best)) continue;
     UseCpuIsa(isa);
-    EXPECT_EQ(compute(), best) << name << ", " << CpuIsaName(isa);
+    const std::vector<float> computed = compute();
     UseCpuIsa(AvailableCpuIsas().back());
+    if (expected.empty()) expected = computed;
+    EXPECT_EQ(computed, expected) << name << ", " << CpuIsaName(isa);
   }
 }
 

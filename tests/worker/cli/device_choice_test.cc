@@ -188,7 +188,8 @@ TEST_F(DeviceChoiceTest, SetsTheInstructionSet) {
   ASSERT_TRUE(Open(flags).ok());
   EXPECT_EQ(ChosenCpuIsa(), AvailableCpuIsas().back());
   flags.cpu_isa = "mmx";
-  ExpectError(flags, kExitUsage, "--cpu_isa=mmx: expected auto, sse4, avx2, avx512, avx512_bf16");
+  ExpectError(flags, kExitUsage,
+              "--cpu_isa=mmx: expected auto, sse4, avx2, avx512, avx512_bf16, amx_bf16");
 }
 
 TEST_F(DeviceChoiceTest, TellsTheServerWhetherTheBitsAreThoseOfOthers) {
@@ -202,7 +203,11 @@ TEST_F(DeviceChoiceTest, TellsTheServerWhetherTheBitsAreThoseOfOthers) {
   flags.cpu_isa = "auto";
   EXPECT_EQ(ArithmeticOf(*Open(flags), "host").rounding(), avx2.rounding());
   flags.precision = "bf16";
-  EXPECT_NE(ArithmeticOf(*Open(flags), "host").rounding(), avx2.rounding());
+  const ps::Arithmetic best_bf16 = ArithmeticOf(*Open(flags), "host");
+  EXPECT_NE(best_bf16.rounding(), avx2.rounding());
+  flags.cpu_isa = "avx2";
+  EXPECT_EQ(ArithmeticOf(*Open(flags), "host").rounding() == best_bf16.rounding(),
+            !MultipliesInTiles(AvailableCpuIsas().back()));
 
   // GPUs of one model compute the same, whatever their numbers.
   const ps::Arithmetic gpu = ArithmeticOf(*Open(Flags("cuda", {"0", "1"}), 1), "host");
