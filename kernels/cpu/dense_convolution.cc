@@ -93,7 +93,7 @@ struct ForwardPlan {
         coefficients(shape.in.c, arena),
         value(IsPointwise(shape) ? nullptr : arena->Numbers<TensorOf<P>>(shape.in.size())),
         product(TilingIf(WinogradPays(shape), ForwardTiling(shape)), shape.out().rows(),
-                Panels(Taps(shape) * shape.in.c), shape.out_channels,
+                InnerPanels<P>(Taps(shape) * shape.in.c), shape.out_channels,
                 CutOf(shape, shape.out().rows(), block_rows), block_rows, threads, arena),
         sums(product.blocks(), shape.out_channels, arena) {}
 

@@ -1,5 +1,5 @@
 // The layout of packed operands of a matrix product. The channels of a block of rows are cut into
-// panels of 8, 16, 24 or (ResultPanels only) 32 channels, and each panel is a dense [rows, width].
+// panels of 8, 16, 24 or 32 channels, and each panel is a dense [rows, width].
 // The width is that of one register tile of the product, so a tile reads contiguous memory. Plain
 // values.
 //
@@ -56,6 +56,15 @@ class Panels {
   int64_t padded() const { return padded_; }
   int64_t count() const { return count_; }
   PanelRange all() const { return {0, count_}; }
+  // The panel that has this channel, which may be one of the padding.
+  int64_t IndexOf(int64_t channel) const {
+    const int64_t index =
+        channel < 32 * merged_ ? channel / 32 : merged_ + (channel - 32 * merged_) / 16;
+    return index < count_ ? index : count_ - 1;
+  }
+  // How many panels together have no more than this many channels, except that a last panel of 24
+  // may add 8.
+  int64_t PanelsOf(int64_t channels) const { return channels / (merged_ > 0 ? 32 : 16); }
   Panel operator[](int64_t i) const {
     const int64_t start = i * 16 + 16 * (i < merged_ ? i : merged_);
     const int64_t end = i + 1 == count_ ? padded_ : start + (i < merged_ ? 32 : 16);
@@ -74,6 +83,11 @@ class Panels {
 // wide, so that the left operand is read half as often. The gradient of an output is packed so too,
 // because it is the right operand of the weight gradient.
 Panels ResultPanels(int64_t channels);
+
+// The panels of left operands that are packed as P (kernels/cpu/packed_numbers.h). Most are 32 wide
+// where the product is made in tiles, which take 32 numbers of a row at a time.
+template <typename P>
+Panels InnerPanels(int64_t channels);
 
 }  // namespace pushpull
 

@@ -70,7 +70,7 @@ PhasedInputGradient<P>::PhasedInputGradient(const ConvolutionShape& shape, int t
     } else {
       Arena own = *arena;
       const int64_t block_rows = BlockRows(inner);
-      entry.product.emplace(rows, Panels(inner), shape.in.c,
+      entry.product.emplace(rows, InnerPanels<P>(inner), shape.in.c,
                             ChooseCutOfPatches(rows, inner * shape.in.c, block_rows), block_rows,
                             threads, &own);
       entry.scratch = own.Numbers<P>(entry.product->ScratchNumbers(threads));

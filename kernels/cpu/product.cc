@@ -17,8 +17,8 @@ constexpr int64_t kMaxTasks = 64;         // of Run; more would only add overhea
 // About the rows of a block with kBySlices. One slice of such a block and its results for 288
 // channels fill half of a second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 192;
-constexpr int64_t kSlicePanels = 24;
-constexpr int64_t kMaxSliceChannels = 16 * kSlicePanels + 8;
+constexpr int64_t kSliceChannels = 384;
+constexpr int64_t kMaxSliceChannels = kSliceChannels + 8;
 
 // The rows of a block with kBySlices: such that all blocks are nearly equal and two or four threads
 // get equally many.
@@ -133,8 +133,9 @@ void Product<P>::MultiplySlices(const RowSource<P>& a, int64_t block, int thread
                                 const TileFinisher& finisher, P* slice) const {
   float* tiles = tiles_ + thread * block_rows_ * outer_.padded();
   const int64_t first = block * block_rows_, rows = RowsOf(block);
-  for (int64_t p = 0; p < inner_.count(); p += kSlicePanels) {
-    const PanelRange range{p, std::min(inner_.count(), p + kSlicePanels)};
+  const int64_t panels = inner_.PanelsOf(kSliceChannels);
+  for (int64_t p = 0; p < inner_.count(); p += panels) {
+    const PanelRange range{p, std::min(inner_.count(), p + panels)};
     a.Pack(range, first, rows, slice, block_rows_, 0);
     for (int64_t o = 0; o < outer_.count(); ++o) {
       const Panel panel = outer_[o];

@@ -145,13 +145,15 @@ void CopyColumns(const PackedGroup<P>& group, int64_t column, int64_t count,
                  const TensorOf<P>* const from[kPatchGroup]) {
   const int64_t last = std::min(column + count, group.end);
   for (int64_t at = std::max(column, group.begin); at < last;) {
-    const Panel panel = group.panels[std::min(at / 16, group.panels.count() - 1)];
+    const Panel panel = group.panels[group.panels.IndexOf(at)];
     const int64_t part = std::min(last, panel.start + panel.width) - at;
     P* to = group.out + group.out_rows * (panel.start - group.begin) +
             group.out_first * panel.width + at - panel.start;
     for (int64_t r = 0; r < group.rows; ++r, to += panel.width) {
       const TensorOf<P>* source = from[r] != nullptr ? from[r] + (at - column) : nullptr;
-      if (part == 16) {
+      if (part == 32) {
+        CopyNumbers<32>(source, to);
+      } else if (part == 16) {
         CopyNumbers<16>(source, to);
       } else if (part == 24) {
         CopyNumbers<24>(source, to);

@@ -42,7 +42,7 @@ template <typename P>
 class ValueRows : public RowSource<P> {
  public:
   ValueRows(const Lazy<TensorOf<P>>& x, const LazyCoefficients& coefficients)
-      : RowSource<P>(Panels(x.shape.c)), x_(x), coefficients_(coefficients) {}
+      : RowSource<P>(InnerPanels<P>(x.shape.c)), x_(x), coefficients_(coefficients) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
             int64_t out_first) const override;
   void AddTo(Prefetcher* prefetcher, int64_t first, int64_t rows) const override;
@@ -75,7 +75,7 @@ template <typename P>
 class PatchRows : public RowSource<P> {
  public:
   PatchRows(const ConvolutionShape& shape, const TensorOf<P>* x)
-      : RowSource<P>(Panels(int64_t{shape.kernel} * shape.kernel * shape.in.c)),
+      : RowSource<P>(InnerPanels<P>(int64_t{shape.kernel} * shape.kernel * shape.in.c)),
         shape_(shape),
         x_(x) {}
   void Pack(const PanelRange& range, int64_t first, int64_t rows, P* out, int64_t out_rows,
@@ -93,7 +93,7 @@ template <typename P>
 class TransposedPatchRows : public RowSource<P> {
  public:
   TransposedPatchRows(const ConvolutionShape& shape, const InputPhase& phase, const TensorOf<P>* dy)
-      : RowSource<P>(Panels(phase.taps() * shape.out_channels)),
+      : RowSource<P>(InnerPanels<P>(phase.taps() * shape.out_channels)),
         shape_(shape),
         phase_(phase),
         dy_(dy) {}

@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kMaxPartitions = 16;
 constexpr int64_t kPartialFloats = 256 << 10;  // all partial sums together, if possible
 constexpr int64_t kMinPartitions = 4;
-// The rows of a block and the panels of a slice with kBySlices. The block's rows of one panel of
+// The rows of a block and the channels of a slice with kBySlices. The block's rows of one panel of
 // floats take 24 KiB, half of a first-level cache, and its slice takes 200 KiB, a fifth of a
 // second-level cache of 1 MiB.
 constexpr int64_t kSliceRows = 384;
-constexpr int64_t kSlicePanels = 8;
-constexpr int64_t kMaxSliceChannels = 16 * kSlicePanels + 8;
+constexpr int64_t kSliceChannels = 128;
+constexpr int64_t kMaxSliceChannels = kSliceChannels + 8;
 
 // Returns memory for the packed rows as MultiplyTransposed wants them.
 template <typename P>
@@ -59,7 +59,7 @@ void PackBoth(const RowSource<P>& source, const PanelRange& range, int64_t first
 template <typename P>
 WeightGradient<P>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
                                   int64_t block_rows, int threads, Arena* arena)
-    : rows_(rows), inner_(inner), outer_(ResultPanels(outer)), block_rows_(block_rows) {
+    : rows_(rows), inner_(InnerPanels<P>(inner)), outer_(ResultPanels(outer)), block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
   const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMaxSliceChannels
                                                   : EvenRows<P>(packed_rows) * inner_.padded();
@@ -142,12 +142,11 @@ void WeightGradient<P>::RunBySlices(const RowSource<P>& x, const RowSource<P>& d
     const int64_t first = i * kPackRows, rows = std::min(kPackRows, rows_ - first);
     PackBoth(dy, outer_.all(), first, rows, EvenRows<P>(rows_), first, packed_dy_, paired_dy_);
   });
-  KernelLoop(pool, (inner_.count() + kSlicePanels - 1) / kSlicePanels,
-             [&](int64_t slice, int thread) {
-               const int64_t begin = slice * kSlicePanels;
-               const int64_t end = std::min(inner_.count(), begin + kSlicePanels);
-               SliceTask(x, {begin, end}, thread, dweights);
-             });
+  const int64_t panels = inner_.PanelsOf(kSliceChannels);
+  KernelLoop(pool, (inner_.count() + panels - 1) / panels, [&](int64_t slice, int thread) {
+    const int64_t begin = slice * panels;
+    SliceTask(x, {begin, std::min(inner_.count(), begin + panels)}, thread, dweights);
+  });
 }
 
 template <typename P>
