@@ -30,6 +30,9 @@ namespace {
 
 constexpr CpuIsa kAll[] = {CpuIsa::kNeon};
 
+std::vector<CpuIsa> IsasWithoutTiles() { return {CpuIsa::kNeon}; }
+bool MayUseTiles() { return false; }
+
 #else
 
 constexpr CpuIsa kAll[] = {CpuIsa::kSse4, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16,
@@ -52,11 +55,24 @@ bool CpuHasAvx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+// Returns the instruction sets that this CPU has and that no permission is needed for, the best one
+// last.
+std::vector<CpuIsa> IsasWithoutTiles() {
+  std::vector<CpuIsa> isas = {CpuIsa::kSse4};
+  if (CpuHasAvx2()) isas.push_back(CpuIsa::kAvx2);
+  if (!CpuHasAvx512()) return isas;
+  isas.push_back(CpuIsa::kAvx512);
+  if (__builtin_cpu_supports("avx512bf16")) isas.push_back(CpuIsa::kAvx512Bf16);
+  return isas;
+}
+
 // Returns whether the processor has AMX with bfloat16 and Linux lets this process use it. Linux
 // wants to be asked (Documentation/arch/x86/xstate.rst), and knows tile registers since 5.16. The
-// permission holds for all threads, and is asked for once.
+// permission holds for all threads, and is asked for once. With it, every alternate signal stack
+// of the process has to be larger, so only programs that may use the tiles ask.
 bool MayUseTiles() {
   static const bool may = [] {
+    if (IsasWithoutTiles().back() != CpuIsa::kAvx512Bf16) return false;
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     constexpr unsigned kAmxBf16Bit = 1u << 22, kAmxTileBit = 1u << 24;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
@@ -76,7 +92,7 @@ CpuIsa Announce(CpuIsa isa) {
 }
 
 std::atomic<CpuIsa>& Chosen() {
-  static std::atomic<CpuIsa> chosen(Announce(AvailableCpuIsas().back()));
+  static std::atomic<CpuIsa> chosen(Announce(IsasWithoutTiles().back()));
   return chosen;
 }
 
@@ -103,17 +119,9 @@ absl::string_view CpuIsaName(CpuIsa isa) {
 }
 
 std::vector<CpuIsa> AvailableCpuIsas() {
-#if defined(__aarch64__)
-  return {CpuIsa::kNeon};
-#else
-  std::vector<CpuIsa> isas = {CpuIsa::kSse4};
-  if (CpuHasAvx2()) isas.push_back(CpuIsa::kAvx2);
-  if (CpuHasAvx512()) isas.push_back(CpuIsa::kAvx512);
-  if (!CpuHasAvx512() || !__builtin_cpu_supports("avx512bf16")) return isas;
-  isas.push_back(CpuIsa::kAvx512Bf16);
+  std::vector<CpuIsa> isas = IsasWithoutTiles();
   if (MayUseTiles()) isas.push_back(CpuIsa::kAmxBf16);
   return isas;
-#endif
 }
 
 bool HasFusedMultiplyAdd(CpuIsa isa) { return isa != CpuIsa::kSse4; }

@@ -20,7 +20,8 @@ absl::string_view CpuIsaName(CpuIsa isa);
 
 // Returns the instruction sets that this CPU has, that the system lets this process use, and that
 // kernels are compiled for, the best one last. The first one, SSE4 (with SSE4.2) or NEON, is always
-// there, since the whole program needs it (common/cli/cpu_check.h).
+// there, since the whole program needs it (common/cli/cpu_check.h). It asks Linux for AMX's tile
+// registers where the CPU has them, after which alternate signal stacks have to be larger.
 std::vector<CpuIsa> AvailableCpuIsas();
 
 // Returns whether the instruction set has fused multiply-adds, as all but SSE4 do. Convolutions and
@@ -41,7 +42,8 @@ bool HasAvx512(CpuIsa isa);
 // INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it.
 absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name);
 
-// The instruction set that kernels use: the best available one, unless UseCpuIsa has set another.
+// The instruction set that kernels use: the one that UseCpuIsa has set, or else the best available
+// one for which Linux need not be asked.
 CpuIsa ChosenCpuIsa();
 // Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
 void UseCpuIsa(CpuIsa isa);

@@ -59,7 +59,10 @@ void PackBoth(const RowSource<P>& source, const PanelRange& range, int64_t first
 template <typename P>
 WeightGradient<P>::WeightGradient(int64_t rows, int64_t inner, int64_t outer, Cut cut,
                                   int64_t block_rows, int threads, Arena* arena)
-    : rows_(rows), inner_(InnerPanels<P>(inner)), outer_(ResultPanels(outer)), block_rows_(block_rows) {
+    : rows_(rows),
+      inner_(InnerPanels<P>(inner)),
+      outer_(ResultPanels(outer)),
+      block_rows_(block_rows) {
   const int64_t packed_rows = cut == Cut::kByBlocks ? threads * block_rows : rows;
   const int64_t x_numbers = cut == Cut::kBySlices ? threads * kSliceRows * kMaxSliceChannels
                                                   : EvenRows<P>(packed_rows) * inner_.padded();

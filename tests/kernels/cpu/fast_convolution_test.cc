@@ -17,7 +17,10 @@
 namespace pushpull {
 namespace {
 
-class FastConvolution : public testing::TestWithParam<ConvolutionCase> {};
+class FastConvolution : public testing::TestWithParam<ConvolutionCase> {
+ protected:
+  FastConvolution() { UseCpuIsa(AvailableCpuIsas().back()); }
+};
 
 void ExpectSameBits(const std::vector<NamedTensor>& expected,
                     const std::vector<NamedTensor>& actual, const std::string& label) {

@@ -14,6 +14,7 @@
 #include "common/base/cpu_isa.h"
 #include "common/base/random.h"
 #include "kernels/cpu/flush_denormals.h"
+#include "tests/testkit/kernels/before_a_page.h"
 
 namespace pushpull {
 namespace {
@@ -124,6 +125,8 @@ TEST(Panels, CoverTheChannels) {
         EXPECT_EQ(panel.start, end) << channels;
         end += panel.width;
         EXPECT_EQ(panel.valid, std::min(channels, end) - panel.start) << channels;
+        EXPECT_EQ(panels.IndexOf(panel.start), p) << channels;
+        EXPECT_EQ(panels.IndexOf(end - 1), p) << channels;
         EXPECT_GT(panel.valid, panel.width - kPanelAlignment) << channels;
         const bool only_one = panels.count() == 1;
         EXPECT_TRUE(panel.width == 16 || panel.width == 24 || (panel.width == 32 && merge_pairs) ||
@@ -131,6 +134,12 @@ TEST(Panels, CoverTheChannels) {
             << channels << ": " << panel.width;
       }
       EXPECT_EQ(panels.padded(), end);
+      // A slice of panels has no more than 8 channels more than it should have.
+      const int64_t slice = panels.PanelsOf(64);
+      for (int64_t p = 0; p < panels.count(); p += slice) {
+        const Panel last = panels[std::min(p + slice, panels.count()) - 1];
+        EXPECT_LE(last.start + last.width - panels[p].start, 64 + 8) << channels;
+      }
       EXPECT_EQ(panels.all().end, panels.count());
     }
   }
@@ -279,6 +288,36 @@ TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
               << CpuIsaName(isa) << ", " << rows << " rows, " << a_width << " x " << width;
           EXPECT_EQ(Bits(actual_wide), in_pairs) << "floats with " << CpuIsaName(isa) << ", "
                                                  << rows << " rows, " << a_width << " x " << width;
+        }
+      }
+    }
+  }
+}
+
+// The operands and the result of both products end before a page that is not there. Tiles read
+// whole rows by their own instructions, which no sanitizer sees.
+TEST_P(PairProduct, ReadsAndWritesNothingElse) {
+  for (const CpuIsa isa : Isas()) {
+    UseCpuIsa(isa);
+    for (const int64_t length : {1, 21, 48, 75}) {
+      for (const int width : {8, 16, 24, 32}) {
+        if (width == 32 && ResultPanels(32).count() != 1) continue;
+        const Panels inner = InnerPanels<Bfloat16>(length);
+        for (const int64_t rows : {1, 21, 48}) {
+          BeforeAPage<Bfloat16> a(std::vector<Bfloat16>(rows * inner.padded()));
+          BeforeAPage<Bfloat16> b(std::vector<Bfloat16>(EvenRows<Bfloat16>(length) * width));
+          BeforeAPage<float> c(std::vector<float>(rows * width, 1.0f));
+          MultiplyPanel(inner, inner.all(), a.data(), rows, 0, rows, b.data(), width, c.data());
+          EXPECT_EQ(c.data()[rows * width - 1], 0.0f);
+        }
+        for (const int a_width : {8, 16, 24, 32}) {
+          const int64_t even = EvenRows<Bfloat16>(length);
+          BeforeAPage<Bfloat16> a(std::vector<Bfloat16>(even * a_width));
+          BeforeAPage<Bfloat16> b(std::vector<Bfloat16>(even * width));
+          BeforeAPage<float> c(std::vector<float>(a_width * width, 1.0f));
+          MultiplyTransposed(a.data(), a_width, a_width, b.data(), width, length, c.data(), width,
+                             Store::kWrite);
+          EXPECT_EQ(c.data()[a_width * width - 1], 0.0f);
         }
       }
     }

@@ -1,7 +1,5 @@
 #include "kernels/cpu/image_rows.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -38,29 +36,6 @@ std::vector<float> Expected(const RowResize& resize, const std::vector<uint8_t>&
   }
   return out;
 }
-
-// Floats whose last one is followed by a page that can be neither read nor written.
-class FloatsBeforeAPage {
- public:
-  explicit FloatsBeforeAPage(const std::vector<float>& values)
-      : bytes_((values.size() * sizeof(float) + kPage - 1) / kPage * kPage + kPage),
-        pages_(static_cast<char*>(
-            mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        data_(reinterpret_cast<float*>(pages_ + bytes_ - kPage) - values.size()) {
-    std::copy(values.begin(), values.end(), data_);
-    EXPECT_EQ(mprotect(pages_ + bytes_ - kPage, kPage, PROT_NONE), 0);
-  }
-  ~FloatsBeforeAPage() { munmap(pages_, bytes_); }
-  FloatsBeforeAPage(const FloatsBeforeAPage&) = delete;
-  FloatsBeforeAPage& operator=(const FloatsBeforeAPage&) = delete;
-  float* data() { return data_; }
-
- private:
-  static constexpr size_t kPage = size_t{64} << 10;  // the largest page of ARM64's Linux
-  const size_t bytes_;
-  char* const pages_;
-  float* const data_;
-};
 
 class ImageRowsTest : public testing::Test {
  protected:
@@ -120,9 +95,9 @@ TEST_F(ImageRowsTest, BlendsTouchNothingBehindTheRows) {
     UseCpuIsa(isa);
     for (int64_t size = 1; size <= 33; ++size) {
       SCOPED_TRACE(testing::Message() << CpuIsaName(isa) << ", " << size << " floats");
-      FloatsBeforeAPage top(std::vector<float>(PaddedRow(size), 100.0f));
-      FloatsBeforeAPage bottom(std::vector<float>(PaddedRow(size), 200.0f));
-      FloatsBeforeAPage out(std::vector<float>(size, 0.0f));
+      BeforeAPage<float> top(std::vector<float>(PaddedRow(size), 100.0f));
+      BeforeAPage<float> bottom(std::vector<float>(PaddedRow(size), 200.0f));
+      BeforeAPage<float> out(std::vector<float>(size, 0.0f));
       BlendAndNormalize(size, top.data(), bottom.data(), 0.25f, out.data());
       EXPECT_EQ(std::vector<float>(out.data(), out.data() + size),
                 std::vector<float>(size, NormalizedPixel(Between(100.0f, 200.0f, 0.25f))));
