@@ -1,10 +1,10 @@
 // What the operands of a matrix product are made of once they are packed. P is one of three types:
 //
 //   float         tensors of floats
-//   Bfloat16      tensors of Bfloat16, for the CPU's instruction that multiplies them in pairs
+//   Bfloat16      tensors of Bfloat16, for the CPU's instructions that multiply them in pairs
 //   BfloatAsFloat  tensors of Bfloat16, for a CPU that multiplies floats faster
 //
-// The last two give the same bits (kernels/cpu/gemm.h).
+// The last two give the same bits, except in tiles (kernels/cpu/gemm.h).
 #ifndef PUSHPULL_KERNELS_CPU_PACKED_NUMBERS_H_
 #define PUSHPULL_KERNELS_CPU_PACKED_NUMBERS_H_
 
