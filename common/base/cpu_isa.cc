@@ -141,8 +141,10 @@ absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name) {
   for (const CpuIsa isa : kAll) {
     if (CpuIsaName(isa) != name) continue;
     if (absl::c_linear_search(available, isa)) return isa;
-    return absl::FailedPreconditionError(absl::StrCat("this CPU lacks ", name, "; it has ",
-                                                      absl::StrJoin(available, ", ", append_name)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this CPU lacks ", name,
+        MultipliesInTiles(isa) ? ", or Linux (5.16 or newer) does not let this process use it" : "",
+        "; there are ", absl::StrJoin(available, ", ", append_name)));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("expected auto, ", absl::StrJoin(kAll, ", ", append_name)));

@@ -39,7 +39,8 @@ bool MultipliesInTiles(CpuIsa isa);
 bool HasAvx512(CpuIsa isa);
 
 // Returns the instruction set with this name, or the best available one for "auto".
-// INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it.
+// INVALID_ARGUMENT: there is none with this name. FAILED_PRECONDITION: this CPU lacks it, or Linux
+// does not let this process use it.
 absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name);
 
 // The instruction set that kernels use: the one that UseCpuIsa has set, or else the best available
