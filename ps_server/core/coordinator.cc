@@ -69,8 +69,13 @@ void Coordinator::RunTimers() {
   if (phase_ == Phase::kTraining) members_.WarnOfLost(lost);  // afterwards clones may leave
   if (phase_ == Phase::kDone) return;
   if (steps_.is_open()) Reassign();
-  if (recovery_.TakePoll() && !polls_.active()) {
-    polls_.Start(shard_call::GetState{}, options_.tasks, job_.now, &actions_);
+  if (recovery_.TakePoll()) {
+    // A shard that does not answer must not keep the others from hearing of the coordinator.
+    if (polls_.active()) {
+      polls_.CallAnsweredAgain(&actions_);
+    } else {
+      polls_.Start(shard_call::GetState{}, options_.tasks, job_.now, &actions_);
+    }
   }
   if (steps_.is_open()) Obey(checkpoints_.StartIfDue());
   DecideIfReady();

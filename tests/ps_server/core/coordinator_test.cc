@@ -139,6 +139,28 @@ TEST_F(SilentShardTest, AShardThatAnswersNoPollIsNamedBeforeLateClones) {
   EXPECT_EQ(Heartbeat(0)->waiting_for(), "shard 1 of 2 (gone)");
 }
 
+// A task that hears nothing from task 0 for five seconds takes it for gone.
+TEST_F(SilentShardTest, AShardThatHangsDoesNotKeepTheOthersFromBeingPolled) {
+  options_.tasks = 3;
+  boot_ids_[2] = 1;
+  StartWithClones();
+  Take<coordinator_action::CallShard>();
+  silent_ = true;
+  int polls_of_1 = 0;
+  int polls_of_2 = 0;
+  for (int second = 0; second < 10; ++second) {
+    Pass(absl::Seconds(1));
+    for (const auto& call : Take<coordinator_action::CallShard>()) {
+      polls_of_1 += call.shard == 1 ? 1 : 0;
+      polls_of_2 += call.shard == 2 ? 1 : 0;
+      if (call.shard != 2) Send(coordinator_event::ShardReplied{call.rpc, ShardAnswer(call)});
+    }
+  }
+  EXPECT_EQ(polls_of_1, 10);
+  EXPECT_EQ(polls_of_2, 1) << "its answer is still awaited";
+  EXPECT_EQ(coordinator_->WaitingFor(now_), "shard 2 of 3");
+}
+
 TEST_F(SilentShardTest, ClonesHearWhichShardKeepsTheServerFromStarting) {
   silent_ = true;
   Start();

@@ -51,6 +51,24 @@ TEST_F(FanOutTest, CallsEveryShardUnderANumberOfItsOwn) {
   EXPECT_EQ(fan_out_.ShardOf(newest), std::nullopt);
 }
 
+TEST_F(FanOutTest, ShardsThatHaveAnsweredCanBeCalledAgainWhileOneHangs) {
+  fan_out_.Start(shard_call::GetState(), 3, now_, &actions_);
+  const RpcId hangs = Calls().at(1).rpc;
+  fan_out_.SetReply(0, ShardReply(ps::ApplyReply()));
+  fan_out_.SetReply(2, ShardReply(ps::ApplyReply()));
+  fan_out_.CallAnsweredAgain(&actions_);
+  const auto calls = Calls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].shard, 0u);
+  EXPECT_EQ(calls[1].shard, 2u);
+  EXPECT_EQ(fan_out_.ShardOf(hangs), 1u);
+  EXPECT_EQ(fan_out_.FirstMissing(), 1u) << "it has never answered";
+  fan_out_.SetFailed(2, absl::UnavailableError("restarting"), now_);
+  EXPECT_EQ(fan_out_.NextWakeup(), now_ + kFirst);
+  fan_out_.SetReply(1, ShardReply(ps::ApplyReply()));
+  EXPECT_TRUE(fan_out_.AllReplied());
+}
+
 TEST_F(FanOutTest, PausesBeforeARepeatedCallDoubleUpToTheLast) {
   fan_out_.Start(shard_call::GetState(), 2, now_, &actions_);
   EXPECT_EQ(fan_out_.NextWakeup(), absl::InfiniteDuration());
