@@ -35,6 +35,11 @@ DeclaredVariables DeclarationHandler::Take() {
   return {declaration_.layout(), declaration_.TakeValues()};
 }
 
+bool DeclarationHandler::drained() {
+  absl::MutexLock lock(&mutex_);
+  return drained_;
+}
+
 bool DeclarationHandler::Finish(const absl::Status& written) {
   std::vector<Waiting> waiting;
   bool drained = false;

@@ -43,9 +43,11 @@ class DeclarationHandler final : public NotReadyHandler {
   // Returns what has been declared, and keeps nothing of the values. To be called once, after
   // kComplete.
   DeclaredVariables Take();
-  // To be called after kComplete. `written`: OK once the values are on the disk, else the error of
-  // writing them; the waiting and all later calls of DeclareVariables are answered with it. Returns
-  // whether an administrator has told the server to end; after that, Drain gets NOT_READY.
+  // Returns whether an administrator has told the server to end.
+  bool drained();
+  // To be called after kComplete. `written`: OK once the values are on the disk, else what clones
+  // are told instead; the waiting and all later calls of DeclareVariables are answered with it.
+  // Returns whether an administrator has told the server to end; after that, Drain gets NOT_READY.
   bool Finish(const absl::Status& written);
 
   void GetJob(const ps::JobRequest& request, Done<ps::JobReply> done) override;

@@ -10,11 +10,14 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
+#include "common/base/backoff.h"
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checkpoint_writer.h"
 #include "common/config/pipeline_config.h"
 #include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 #include "ps_server/runtime/checkpointer.h"
 #include "ps_server/runtime/job_fingerprint.h"
@@ -75,6 +78,16 @@ absl::StatusOr<ps::SnapshotReply> WriteShard(FileSystem& files, const std::strin
 std::string NameOf(const config::External& external) {
   return external.name().empty() ? std::string("the external model without a name")
                                  : absl::StrCat("the external model \"", external.name(), "\"");
+}
+
+// Returns what clones that declare are told when the checkpoint is written, or could not be.
+absl::Status AnswerToClones(const absl::Status& published) {
+  if (!IsPassing(published)) return published;
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::DRAINING);
+  return MakeError(detail,
+                   absl::StrCat("the server ends, because it could not save the variables: ",
+                                published.message()));
 }
 
 }  // namespace
@@ -163,12 +176,29 @@ absl::StatusOr<VariableLayout> DeclarationPhase::Run(const StopRequested& stop_r
   }
   if (state == DeclarationHandler::State::kDrained) return absl::CancelledError("drained");
   const DeclaredVariables declared = handler_->Take();
-  const absl::Status published = Publish(declared);
+  const absl::Status published = PublishPatiently(declared, stop_requested);
   run_files_.reset();
-  const bool drained = handler_->Finish(published);
+  const bool drained = handler_->Finish(AnswerToClones(published));
   PP_RETURN_IF_ERROR(published);
   if (drained) return absl::CancelledError("drained");
   return declared.layout;
+}
+
+absl::Status DeclarationPhase::PublishPatiently(const DeclaredVariables& declared,
+                                                const StopRequested& stop_requested) {
+  const absl::Duration deadline = clock_->Now() + options_.disk_patience;
+  Backoff backoff({}, /*seed=*/0);
+  std::string obstacle;
+  for (;;) {
+    const absl::Status published = Publish(declared);
+    const bool is_given_up = clock_->Now() >= deadline || stop_requested() || handler_->drained();
+    if (!IsPassing(published) || is_given_up) return published;
+    LOG_IF(WARNING, obstacle != published.message())
+        << "the declared variables cannot be saved: " << published.message()
+        << "; this is tried again";
+    obstacle = std::string(published.message());
+    clock_->Sleep(backoff.Next());
+  }
 }
 
 absl::Status DeclarationPhase::Publish(const DeclaredVariables& declared) {
@@ -178,6 +208,7 @@ absl::Status DeclarationPhase::Publish(const DeclaredVariables& declared) {
   order.step = 0;
   order.epoch = run_files_->stored_epoch() + 1;
   order.last_step = job.limits.num_steps;
+  run_files_->NoteEpoch(order.epoch);  // a repetition needs a later one: this one may be on disk
   PP_RETURN_IF_ERROR(run_files_->PersistEpoch(order.epoch));
   for (int shard = 0; shard < options_.tasks; ++shard) {
     absl::StatusOr<ps::SnapshotReply> file =

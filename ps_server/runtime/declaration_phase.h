@@ -19,6 +19,7 @@
 #include "common/model/variable_layout.h"
 #include "common/wire/default_lease.h"
 #include "protos/pipeline.pb.h"
+#include "ps_server/core/coordinator_options.h"
 #include "ps_server/runtime/declaration_handler.h"
 #include "ps_server/runtime/run_files.h"
 
@@ -39,6 +40,8 @@ struct DeclarationPhaseOptions {
   bool sync = true;
   int tasks = 1;
   absl::Duration lease = kDefaultLease;
+  // How long Run repeats the write of the checkpoint while its errors may pass, as on a full disk.
+  absl::Duration disk_patience = CoordinatorOptions().disk_patience;
 };
 
 // Call order: Open, then SetAddresses once the handler is served, then Run; all from one thread.
@@ -60,13 +63,17 @@ class DeclarationPhase {
   // Blocks until a clone has declared the variables and the checkpoint of step 0 is published, and
   // returns them. Nothing but LOCK changes in train_dir until all values are there. Releases a lock
   // that Open has taken. CANCELLED: stop_requested has returned true, or an administrator has
-  // called Drain. Also returns the errors of writing the checkpoint.
+  // called Drain. Also returns the errors of writing the checkpoint; one that may pass is returned
+  // after disk_patience, and clones that declare are told to wait for the next server.
   absl::StatusOr<VariableLayout> Run(const StopRequested& stop_requested);
 
  private:
   DeclarationPhase(DeclarationPhaseOptions options, FileSystem* files, Clock* clock);
   absl::Status Lock();
   absl::Status Publish(const DeclaredVariables& declared);
+  // Repeats Publish for disk_patience as long as its errors may pass and nobody ends the server.
+  absl::Status PublishPatiently(const DeclaredVariables& declared,
+                                const StopRequested& stop_requested);
 
   const DeclarationPhaseOptions options_;
   FileSystem* const files_;

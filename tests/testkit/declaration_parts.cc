@@ -7,6 +7,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/model/variable_entries.h"
+#include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 
 namespace pushpull {
@@ -78,7 +79,8 @@ absl::Status Declare(PsClient* client, const VariableLayout& layout,
     if (reply.ok()) {
       if (reply->declared()) return absl::OkStatus();
       elements = reply->elements();
-    } else if (absl::IsUnavailable(reply.status())) {
+    } else if (absl::IsUnavailable(reply.status()) &&
+               GetErrorDetail(reply.status()).kind() != ps::ErrorDetail::DRAINING) {
       absl::SleepFor(absl::Milliseconds(5));
     } else {
       return reply.status();

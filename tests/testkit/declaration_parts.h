@@ -29,7 +29,8 @@ std::vector<ps::DeclareRequest> DeclarationParts(const VariableLayout& layout,
 
 // Does what the client library does: asks for the job until the server answers, then sends the
 // parts and repeats after UNAVAILABLE, until the server has declared the variables. Does not ask
-// for the job if clone.run_id is set. Returns other errors, and DEADLINE_EXCEEDED after a minute.
+// for the job if clone.run_id is set. Returns other errors and DRAINING, which the client library
+// repeats at the next server, and DEADLINE_EXCEEDED after a minute.
 absl::Status Declare(PsClient* client, const VariableLayout& layout,
                      const std::vector<float>& values, DeclaringClone clone);
 

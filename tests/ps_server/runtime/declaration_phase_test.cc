@@ -49,12 +49,14 @@ class DeclarationPhaseTest : public ::testing::Test {
  protected:
   ~DeclarationPhaseTest() override { Kill(); }
 
-  absl::Status Open(int tasks = 1, absl::Duration lease = absl::Seconds(10)) {
+  absl::Status Open(int tasks = 1, absl::Duration lease = absl::Seconds(10),
+                    absl::Duration disk_patience = absl::ZeroDuration()) {
     DeclarationPhaseOptions options;
     options.config = ExternalConfig();
     options.train_dir = kTrainDir;
     options.tasks = tasks;
     options.lease = lease;
+    options.disk_patience = disk_patience;
     auto phase = DeclarationPhase::Open(std::move(options), &files_, &clock_);
     if (!phase.ok()) return phase.status();
     phase_ = *std::move(phase);
@@ -213,9 +215,9 @@ TEST_F(DeclarationPhaseTest, ADiskThatFailsEndsThePhaseWithItsError) {
   ASSERT_TRUE(Open().ok());
   files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 5, /*lasting=*/true});
   const absl::Status declared = Declare(Client().get(), layout_, values_, {});
-  EXPECT_TRUE(absl::IsResourceExhausted(declared)) << declared;
+  EXPECT_EQ(GetErrorDetail(declared).kind(), ps::ErrorDetail::DRAINING) << declared;
   EXPECT_TRUE(absl::IsResourceExhausted(AwaitEnd().status())) << AwaitEnd().status();
-  EXPECT_TRUE(IsPassing(declared)) << declared;
+  EXPECT_TRUE(IsPassing(AwaitEnd().status())) << AwaitEnd().status();
   files_.SetFault(std::nullopt);
   EXPECT_FALSE(ReadDeclared()->has_value());
 }
@@ -227,7 +229,8 @@ TEST_F(DeclarationPhaseTest, ACallThatFailsLeavesNoPartOfTheCheckpoint) {
     files_.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
     const absl::Status declared = Declare(Client().get(), layout_, values_, {});
     EXPECT_EQ(declared.ok(), AwaitEnd().ok()) << declared << AwaitEnd().status();
-    EXPECT_TRUE(declared.ok() || IsPassing(declared)) << "call " << call << ": " << declared;
+    EXPECT_TRUE(declared.ok() || GetErrorDetail(declared).kind() == ps::ErrorDetail::DRAINING)
+        << "call " << call << ": " << declared;
     ended = files_.calls() <= call;
     files_.SetFault(std::nullopt);
     Kill();
@@ -238,6 +241,37 @@ TEST_F(DeclarationPhaseTest, ACallThatFailsLeavesNoPartOfTheCheckpoint) {
     ASSERT_TRUE(RemoveRecursively(files_, kTrainDir).ok());
     ASSERT_LT(call, 200);
   }
+}
+
+TEST_F(DeclarationPhaseTest, ADiskThatIsFullForAMomentOnlyDelaysTheDeclaration) {
+  bool ended = false;
+  for (int64_t call = 0; !ended; ++call) {
+    ASSERT_TRUE(Open(2, absl::Seconds(10), absl::Minutes(2)).ok());
+    files_.SetFault(FileFault{FileFault::Kind::kDiskFull, call});
+    const absl::Status declared = Declare(Client().get(), layout_, values_, {});
+    EXPECT_TRUE(declared.ok()) << "call " << call << ": " << declared;
+    EXPECT_TRUE(AwaitEnd().ok()) << "call " << call << ": " << AwaitEnd().status();
+    ended = files_.calls() <= call;
+    files_.SetFault(std::nullopt);
+    EXPECT_TRUE(ReadDeclared()->has_value()) << "call " << call;
+    Kill();
+    ASSERT_TRUE(RemoveRecursively(files_, kTrainDir).ok());
+    ASSERT_LT(call, 200);
+  }
+}
+
+TEST_F(DeclarationPhaseTest, ADrainEndsTheWaitForAFullDisk) {
+  ASSERT_TRUE(Open(1, absl::Seconds(10), absl::Minutes(2)).ok());
+  files_.SetFault(FileFault{FileFault::Kind::kDiskFull, 5, /*lasting=*/true});
+  std::thread clone([this] {
+    const absl::Status declared = Declare(Client().get(), layout_, values_, {});
+    EXPECT_EQ(GetErrorDetail(declared).kind(), ps::ErrorDetail::DRAINING) << declared;
+  });
+  while (files_.calls() <= 5) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Client()->Drain({}, kDeclarationTimeout).ok());
+  clone.join();
+  EXPECT_TRUE(IsPassing(AwaitEnd().status())) << AwaitEnd().status();
+  files_.SetFault(std::nullopt);
 }
 
 TEST_F(DeclarationPhaseTest, TwoClonesDeclareAtOnce) {
