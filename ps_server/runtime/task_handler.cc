@@ -39,9 +39,12 @@ void TaskHandler::SetAddresses(std::vector<std::string> addresses) {
 
 void TaskHandler::DoGetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
   ps::JobReply reply;
+  reply.set_epoch(coordinator_->epoch());
   {
     absl::MutexLock lock(&mutex_);
-    if (addresses_.empty()) {
+    // train_dir names the run from the first epoch on. If this server ended before that, the next
+    // one would begin another run, and a peer that had heard of this one would be refused.
+    if (addresses_.empty() || reply.epoch() == 0) {
       ps::ErrorDetail detail;
       detail.set_kind(ps::ErrorDetail::NOT_READY);
       return done(MakeError(detail, "the server is starting"));
@@ -50,7 +53,6 @@ void TaskHandler::DoGetJob(const ps::JobRequest&, Done<ps::JobReply> done) {
   }
   reply.set_protocol_version(kProtocolVersion);
   reply.set_run_id(run_id_);
-  reply.set_epoch(coordinator_->epoch());
   reply.set_sync(job_->sync);
   reply.set_seed(job_->seed);
   reply.set_num_steps(coordinator_->last_step());

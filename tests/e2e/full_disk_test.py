@@ -4,6 +4,7 @@ A preloaded library (testkit/fault_shim) makes single calls of the server fail.
 """
 import errno
 import os
+import signal
 
 from harness import BIN, EndToEndTest, main
 
@@ -58,6 +59,22 @@ class FullDisk(EndToEndTest):
         self.assertEqual(server.wait(), 0, server.text())
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertIn("this is tried again", server.text())
+
+    def test_a_disk_on_which_a_new_run_cannot_begin(self):
+        """A worker that asks while the server tries to write run_id goes on with the run of the next server."""
+        config = self.write_config(steps=20)
+        self.rule = ";".join(f"write|*run_id*|{nth}|{int(errno.ENOSPC)}" for nth in range(1, 13))
+        first = self.start_server(config, log="failed.log")
+        first.wait_for("this is tried again")
+        worker = self.start_worker(clones=1)
+        worker.wait_for("waiting for ps task 0")
+        first.kill(signal.SIGTERM)
+        first.wait()
+        self.rule = None
+        self.assertIsNone(worker.popen.poll(), worker.text())
+        server = self.start_server(config, log="next.log")
+        self.assertEqual(server.wait(), 0, server.text())
+        self.assertEqual(worker.wait(), 0, worker.text())
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 
 #include "common/base/backoff.h"
@@ -26,8 +26,6 @@ constexpr absl::Duration kWorthLogging = absl::Seconds(2);
 constexpr absl::Duration kReasonPause = absl::Seconds(10);
 constexpr absl::Duration kSameReasonPause = absl::Minutes(5);
 
-constexpr char kPeerLost[] = "pushpull/peer_lost";
-
 CloneIdentity OrRandom(CloneIdentity identity) {
   if (identity.session == 0) identity.session = NewSession();
   return identity;
@@ -36,11 +34,9 @@ CloneIdentity OrRandom(CloneIdentity identity) {
 // `what`: the server and what it failed to do.
 absl::Status PeerLost(absl::string_view what, absl::Duration silent, absl::Duration deadline,
                       absl::string_view last_error) {
-  absl::Status status = absl::DeadlineExceededError(
-      absl::StrFormat("%s for %.0f s (deadline %.0f s)%s%s", what, absl::ToDoubleSeconds(silent),
-                      absl::ToDoubleSeconds(deadline), last_error.empty() ? "" : ": ", last_error));
-  status.SetPayload(kPeerLost, absl::Cord("1"));
-  return status;
+  return MarkPeerLost(absl::DeadlineExceededError(absl::StrFormat(
+      "%s for %.0f s (deadline %.0f s)%s%s", what, absl::ToDoubleSeconds(silent),
+      absl::ToDoubleSeconds(deadline), last_error.empty() ? "" : ": ", last_error)));
 }
 
 absl::Status StoppedByCaller() { return absl::CancelledError("this clone was told to stop"); }
@@ -56,16 +52,6 @@ absl::string_view Failed(const absl::Status& error) {
 }
 
 }  // namespace
-
-bool IsPeerLost(const absl::Status& status) { return status.GetPayload(kPeerLost).has_value(); }
-
-bool IsTransient(const absl::Status& status) {
-  if (IsPeerLost(status)) return false;
-  const ps::ErrorDetail::Kind kind = GetErrorDetail(status).kind();
-  if (kind == ps::ErrorDetail::NOT_READY || kind == ps::ErrorDetail::DRAINING) return true;
-  return kind == ps::ErrorDetail::UNKNOWN &&
-         (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
-}
 
 PsSession::PsSession(Options options, ClientFactory factory, Clock* clock, WaitReporter on_wait)
     : options_(std::move(options)),
@@ -242,6 +228,7 @@ absl::Status PsSession::Connect(const std::vector<std::string>& addresses) {
     AddClient(address);
   }
   absl::MutexLock lock(&mutex_);
+  run_id_ = job_.run_id();
   pulls_.resize(tasks);
   return absl::OkStatus();
 }
@@ -263,13 +250,14 @@ std::vector<PsClient*> PsSession::shards() const {
 }
 
 absl::StatusOr<ps::DeclareReply> PsSession::Declare(ps::DeclareRequest part) {
-  part.set_run_id(job_.run_id());
+  part.set_run_id(run_id());
   part.set_worker_id(options_.worker_id);
   part.set_session(identity_.session);
   part.set_peer_name(options_.peer_name);
   if (stopped_.load()) return StoppedByCaller();
   absl::StatusOr<ps::DeclareReply> reply =
       clients_[0]->DeclareVariables(part, options_.rpc_timeout);
+  if (!reply.ok()) reply = FollowRun(reply.status());
   if (IsTransient(reply.status())) NoteWait(0, reply.status(), kWorthLogging);
   return reply;
 }
@@ -305,7 +293,7 @@ absl::StatusOr<ps::CommitReply> PsSession::Commit(const ps::PushKey& key,
 ps::PushKey PsSession::MakeKey(uint64_t step, const ps::ReplicaGrant& grant,
                                uint64_t base_version) const {
   ps::PushKey key;
-  key.set_run_id(job_.run_id());
+  key.set_run_id(run_id());
   key.set_epoch(epoch());
   key.set_step(step);
   key.set_replica(grant.replica());

@@ -17,17 +17,16 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
 #include "common/base/clock.h"
-#include "common/model/sharding.h"
 #include "common/model/variable_layout.h"
 #include "common/wire/default_lease.h"
 #include "common/wire/ps_client.h"
 #include "worker/client/exact_elements.h"
+#include "worker/client/peer_errors.h"
 #include "worker/client/ps_session_options.h"
 
 namespace pushpull {
@@ -61,9 +60,12 @@ class PsSession {
   absl::Status Connect(const std::vector<std::string>& addresses);
   const ps::JobReply& job() const { return job_; }  // valid after Connect
   std::vector<PsClient*> shards() const;            // valid after Connect
+  // The run, 16 bytes; valid after Connect. Unlike job().run_id() it may change until the clone has
+  // registered: a server that is started again before its train_dir names a run begins another one.
+  std::string run_id() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sends one part of a declaration, after it has filled in who declares; makes one attempt
-  // (declare_variables.h). CANCELLED: Stop was called.
+  // (declare_variables.h). CANCELLED: Stop was called. JOB_CHANGED: see Register.
   absl::StatusOr<ps::DeclareReply> Declare(ps::DeclareRequest part);
   // Reports what the caller waits for, at most once a second.
   void ReportWait(const std::string& what) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -181,6 +183,9 @@ class PsSession {
     absl::Status error;                               // of the last one
   };
   void AddClient(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns `error` unless it is WRONG_RUN before the first registration. Then asks for the run.
+  // NOT_READY: run_id() has changed, repeat the call. JOB_CHANGED: job() is of other settings.
+  absl::Status FollowRun(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string PeerName(int shard) const;
   // Returns the announced address of a task other than 0. FAILED_PRECONDITION: see Connect.
   absl::StatusOr<std::string> AnnouncedAddress(int shard,
@@ -216,6 +221,7 @@ class PsSession {
   ps::JobReply job_;
 
   mutable absl::Mutex mutex_;
+  std::string run_id_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool has_to_register_ ABSL_GUARDED_BY(mutex_) = false;
@@ -238,12 +244,6 @@ class PsSession {
   std::string last_reason_ ABSL_GUARDED_BY(mutex_);  // the last one that was logged, and when
   absl::Duration last_reason_at_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();
 };
-
-// Returns true for errors after which the same call should be repeated: the server is not ready or
-// ends, or it did not answer, so that it is unknown what it did. Returns false if IsPeerLost.
-bool IsTransient(const absl::Status& status);
-// Returns whether the session has given up a server after the peer deadline.
-bool IsPeerLost(const absl::Status& status);
 
 }  // namespace pushpull
 

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "common/model/variable_entries.h"
 #include "common/wire/error_detail.h"
@@ -45,7 +47,6 @@ absl::Status PsSession::CheckWanted() {
 
 absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_images) {
   ps::RegisterRequest request;
-  request.set_run_id(job_.run_id());
   request.set_worker_id(options_.worker_id);
   request.set_num_replicas(num_replicas());
   request.set_peer_name(options_.peer_name);
@@ -64,6 +65,7 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   const absl::Duration patience = std::max(kForeignLease, lease + kAfterTheLease);
   absl::Duration give_up = absl::InfiniteDuration();
   PP_RETURN_IF_ERROR(Retry(0, [&]() -> absl::Status {
+    request.set_run_id(run_id());
     absl::StatusOr<ps::RegisterReply> answer = clients_[0]->Register(request, options_.rpc_timeout);
     if (absl::IsAlreadyExists(answer.status())) {
       // Another session holds this worker_id, or live clones have other data. If their processes
@@ -76,7 +78,8 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
         return MakeError(detail, answer.status().message());
       }
     }
-    PP_ASSIGN_OR_RETURN(reply, std::move(answer));
+    if (!answer.ok()) return FollowRun(answer.status());
+    reply = *std::move(answer);
     return absl::OkStatus();
   }));
   auto exact = std::make_shared<const ExactElements>(ExactElementsOf(layout));
@@ -98,6 +101,30 @@ absl::Status PsSession::Register(const VariableLayout& layout, uint64_t num_imag
   num_steps_ = reply.num_steps();
   if (reply.training_done()) NoteEnd(reply.epoch(), absl::OkStatus());
   return absl::OkStatus();
+}
+
+absl::Status PsSession::FollowRun(const absl::Status& error) {
+  if (GetErrorDetail(error).kind() != ps::ErrorDetail::WRONG_RUN) return error;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (registrations_ > 0) return error;
+  }
+  ps::JobRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  PP_ASSIGN_OR_RETURN(const ps::JobReply job, clients_[0]->GetJob(request, options_.rpc_timeout));
+  ps::ErrorDetail detail;
+  if (job.fingerprint() != job_.fingerprint()) {
+    detail.set_kind(ps::ErrorDetail::JOB_CHANGED);
+    return MarkPassing(MakeError(
+        detail, absl::StrCat(PeerName(0),
+                             " was started again with other settings, before this clone was "
+                             "registered: start the clone again")));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (job.run_id() == run_id_) return error;
+  run_id_ = job.run_id();
+  detail.set_kind(ps::ErrorDetail::NOT_READY);
+  return MakeError(detail, "the server was started again and has begun another run of this job");
 }
 
 void PsSession::NoteEnd(uint64_t epoch, absl::Status reason) {
@@ -125,7 +152,7 @@ absl::Status PsSession::Heartbeat(const ps::CloneProgress& progress) {
     registrations = registrations_;
     epoch = epoch_;
   }
-  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, job_.run_id(), epoch);
+  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, run_id(), epoch);
   *request.mutable_progress() = progress;
   // A heartbeat that arrives after the lease has ended is useless.
   const absl::Duration timeout =
@@ -175,13 +202,18 @@ absl::Status PsSession::Leave() {
     if (clock_->Now() > heartbeats_.first) return absl::OkStatus();  // the server is silent
     epoch = epoch_;
   }
-  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, job_.run_id(), epoch);
+  ps::HeartbeatRequest request = HeartbeatOf(identity_, options_.worker_id, run_id(), epoch);
   request.set_leaving(true);
   const absl::Status left =
       clients_[0]->Heartbeat(request, std::min(options_.rpc_timeout, kLeaveTimeout)).status();
   // The lease ends by itself if the server does not hear this.
   if (!left.ok()) VLOG(1) << "the server was not told that this clone leaves: " << left;
   return left;
+}
+
+std::string PsSession::run_id() const {
+  absl::MutexLock lock(&mutex_);
+  return run_id_;
 }
 
 std::vector<ps::ReplicaGrant> PsSession::grants() const {

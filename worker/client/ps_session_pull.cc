@@ -124,7 +124,7 @@ absl::Status PsSession::PullShard(int shard, absl::Duration pull_begun, uint64_t
                                   bool exact, absl::Duration poll_timeout, absl::Span<float> flat,
                                   const ElementsReady& on_elements, uint64_t* version) {
   ps::PullRequest request;
-  request.set_run_id(job_.run_id());
+  request.set_run_id(run_id());
   request.set_epoch(epoch());
   request.set_shard(shard);
   request.set_min_version(min_version);

@@ -191,7 +191,13 @@ TEST_F(ExternalServerTest, ARestartNeedsNoClone) {
   AwaitServers();
   EXPECT_EQ(servers_[0]->Status().run_id(), run_id);
   EXPECT_EQ(servers_[0]->job().layout.signature(), layout_.signature());
-  const auto job = MakeGrpcPsClient(Address(0))->GetJob({}, kExternalPatience);
+  const auto client = MakeGrpcPsClient(Address(0));
+  const absl::Time deadline = absl::Now() + kExternalPatience;
+  absl::StatusOr<ps::JobReply> job = client->GetJob({}, kExternalPatience);
+  while (!job.ok() && absl::Now() < deadline) {  // the first epoch has not begun
+    absl::SleepFor(absl::Milliseconds(5));
+    job = client->GetJob({}, kExternalPatience);
+  }
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_FALSE(job->awaits_variables());
   ASSERT_EQ(job->variables_size(), layout_.num_variables());

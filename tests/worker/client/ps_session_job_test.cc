@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/base/passing_error.h"
+#include "common/model/sharding.h"
 #include "common/wire/error_detail.h"
 #include "common/wire/protocol_version.h"
 #include "tests/testkit/fake_clock.h"
@@ -27,15 +28,22 @@ using ::testing::HasSubstr;
 struct Behaviour {
   uint32_t protocol_version = kProtocolVersion;
   std::string fingerprint = "one";  // that it has now
-  absl::Duration lease;             // as it tells
-  absl::Duration away;              // when it begins to answer registrations
-  absl::Duration held;              // when the lease of another session in the clone's place ends
-  int chunks = 0;                   // that each pull sends
-  std::string told_by_clone;        // RegisterRequest.job_fingerprint
-  bool has_forgotten = false;       // the clone, and says so to its heartbeats
+  std::string run_id = "first run";
+  absl::Duration lease;        // as it tells
+  absl::Duration away;         // when it begins to answer registrations
+  absl::Duration held;         // when the lease of another session in the clone's place ends
+  int chunks = 0;              // that each pull sends
+  std::string told_by_clone;   // RegisterRequest.job_fingerprint
+  bool has_forgotten = false;  // the clone, and says so to its heartbeats
   std::function<void()> on_heartbeat;  // called before the answer
   absl::Duration heartbeat_timeout;    // of the last heartbeat
 };
+
+absl::Status WrongRun() {
+  ps::ErrorDetail detail;
+  detail.set_kind(ps::ErrorDetail::WRONG_RUN);
+  return MakeError(detail, "another run_id");
+}
 
 class BehavingClient final : public RefusingPsClient {
  public:
@@ -48,12 +56,14 @@ class BehavingClient final : public RefusingPsClient {
     reply.set_tasks(1);
     reply.add_addresses("test");
     reply.set_fingerprint(behaviour_->fingerprint);
+    reply.set_run_id(behaviour_->run_id);
     reply.set_lease_milliseconds(absl::ToInt64Milliseconds(behaviour_->lease));
     return reply;
   }
   absl::StatusOr<ps::RegisterReply> Register(const ps::RegisterRequest& request,
                                              absl::Duration) override {
     if (clock_->Now() < behaviour_->away) return absl::UnavailableError("no route to host");
+    if (request.run_id() != behaviour_->run_id) return WrongRun();
     behaviour_->told_by_clone = request.job_fingerprint();
     if (request.job_fingerprint() != behaviour_->fingerprint) {
       ps::ErrorDetail detail;
@@ -63,6 +73,13 @@ class BehavingClient final : public RefusingPsClient {
     if (clock_->Now() < behaviour_->held) return absl::AlreadyExistsError("clone 0 is host:1");
     ps::RegisterReply reply;
     reply.set_lease_milliseconds(absl::ToInt64Milliseconds(behaviour_->lease));
+    return reply;
+  }
+  absl::StatusOr<ps::DeclareReply> DeclareVariables(const ps::DeclareRequest& request,
+                                                    absl::Duration) override {
+    if (request.run_id() != behaviour_->run_id) return WrongRun();
+    ps::DeclareReply reply;
+    reply.set_declared(true);
     return reply;
   }
   absl::StatusOr<ps::HeartbeatReply> Heartbeat(const ps::HeartbeatRequest&,
@@ -135,6 +152,32 @@ TEST_F(PsSessionJobTest, AServerThatComesBackWithOtherSettingsIsNotWaitedFor) {
   EXPECT_EQ(clock_.Now(), begun);
   Connect();  // as a new process does
   EXPECT_EQ(Register(), absl::OkStatus());
+}
+
+// A server writes run_id when it begins its first epoch or has the variables. If it is started
+// again before that, it draws another one.
+TEST_F(PsSessionJobTest, ACloneThatHasNotRegisteredGoesOverToTheNextRunOfTheJob) {
+  Connect();
+  behaviour_.run_id = "second run";
+  absl::StatusOr<ps::DeclareReply> declared = session_->Declare({});
+  EXPECT_TRUE(IsTransient(declared.status())) << declared.status();
+  EXPECT_EQ(session_->run_id(), "second run");
+  EXPECT_TRUE(session_->Declare({}).ok());
+  behaviour_.run_id = "third run";
+  EXPECT_EQ(Register(), absl::OkStatus());
+  EXPECT_EQ(session_->run_id(), "third run");
+  behaviour_.run_id = "a run to which this clone has not contributed";
+  const absl::Status refused = Register();
+  EXPECT_EQ(GetErrorDetail(refused).kind(), ps::ErrorDetail::WRONG_RUN) << refused;
+}
+
+TEST_F(PsSessionJobTest, ACloneThatHasNotRegisteredDoesNotGoOverToARunWithOtherSettings) {
+  Connect();
+  behaviour_.run_id = "second run";
+  behaviour_.fingerprint = "two";
+  const absl::Status refused = Register();
+  EXPECT_EQ(GetErrorDetail(refused).kind(), ps::ErrorDetail::JOB_CHANGED) << refused;
+  EXPECT_TRUE(IsPassing(refused)) << "the clone's program can be started again";
 }
 
 TEST_F(PsSessionJobTest, AnotherSessionIsWaitedForUntilItsLeaseHasEnded) {

@@ -242,6 +242,20 @@ TEST_F(ExternalModelTest, ARestartedJobNeedsTheSameAttributes) {
 }
 
 // The clone is freed in the middle of a batch, and the server is killed, now one, now the other.
+// The server has not written the id of its run before it has the variables.
+TEST_F(ExternalModelTest, AServerMayBeStartedAgainWhileAProgramLoadsItsData) {
+  ExternalServer server(folder_.path());
+  server.Start();
+  const PushpullCloneOptions options = OptionsOf(server, 0, 1);
+  const ClonePtr clone(pushpull_clone_new(&options));
+  ASSERT_EQ(pushpull_clone_connect(clone.get()), PUSHPULL_OK) << pushpull_clone_error(clone.get());
+  server.Kill();
+  server.Start();
+  ASSERT_EQ(Start(clone.get()), PUSHPULL_OK) << pushpull_clone_error(clone.get());
+  pushpull_clone_stop(clone.get());
+  server.Kill();
+}
+
 TEST_F(ExternalModelTest, KilledProgramsAndServersChangeNothing) {
   const std::vector<float> expected = Expected(1);
   ExternalServer server(folder_.path());
