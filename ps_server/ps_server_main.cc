@@ -79,7 +79,7 @@ ABSL_FLAG(
     "Go back to the newest checkpoint (--from_checkpoint) or to the checkpoint of a step "
     "(--from_checkpoint=STEP), and discard newer steps in the mapped state; checkpoints of later "
     "steps are renamed to ckpt-*.given-up; applies once, to this start of task 0, which is refused "
-    "if there is no such checkpoint");
+    "if there is no such checkpoint; if the tasks are several processes, give it to all of them");
 ABSL_FLAG(bool, exit_when_done, true,
           "Exit 0 when the last step is applied and the final checkpoint is published");
 ABSL_FLAG(

@@ -32,8 +32,8 @@ std::optional<EndOfRun> FinishedRun::Look(const JobSpec& job, absl::string_view 
   if (!newest.ok() || !is_end((*newest)->manifest())) return std::nullopt;
   const CheckpointManifest& end = (*newest)->manifest();
   LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
-            << " is the end of this run: this task ends too";
-  return EndOfRun{absl::HexStringToBytes(end.run_id), end.step};
+            << " is the end of this run: this task has nothing left to do";
+  return EndOfRun{absl::HexStringToBytes(end.run_id), end.step, end.epoch};
 }
 
 }  // namespace pushpull

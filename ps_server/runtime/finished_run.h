@@ -19,10 +19,12 @@
 
 namespace pushpull {
 
-// The end of a run: its id (16 bytes), and the step of its last checkpoint, which was read whole.
+// The end of a run: its id (16 bytes), and the step and the epoch of its last checkpoint, which was
+// read whole.
 struct EndOfRun {
   std::string run_id;
   uint64_t step = 0;
+  uint64_t epoch = 0;
 };
 
 // Used by one thread at a time.

@@ -125,7 +125,7 @@ absl::Status Server::Open() {
   for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
   if (secret_is_new_) PP_RETURN_IF_ERROR(SavePeerSecret());
   if (FirstTask() == 0) StartCoordinator();
-  if (run_is_finished_) core_->End(absl::OkStatus());
+  if (end_of_run_.has_value()) core_->EndAsFound(*end_of_run_);
   return absl::OkStatus();
 }
 
@@ -287,6 +287,7 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
   for (;;) {
     absl::StatusOr<ps::JobReply> told = coordinator->GetJob(request, absl::Seconds(5));
     const absl::Duration now = clock_->Now();
+    if (GetErrorDetail(told.status()).kind() == ps::ErrorDetail::NOT_READY) last_answer = now;
     if (told.ok()) {
       PP_RETURN_IF_ERROR(CheckProtocolVersion(absl::StrCat("ps task 0 at ", options_.cluster[0]),
                                               told->protocol_version()));
@@ -308,13 +309,11 @@ absl::StatusOr<JobSpec> Server::FindJobOfCoordinator(std::string* run_id) {
                 << told.status().message();
       next_word = now + absl::Seconds(5);
     }
-    if (!options_.from_checkpoint) {
+    if (!options_.from_checkpoint && now - last_answer >= options_.lease) {
       if (!job.has_value()) job = JobOfCheckpoints();
-      std::optional<EndOfRun> end;
-      if (job.has_value()) end = finished.Look(*job);
-      if (end.has_value()) {
-        run_is_finished_ = true;
-        *run_id = std::move(end->run_id);
+      if (job.has_value()) end_of_run_ = finished.Look(*job);
+      if (end_of_run_.has_value()) {
+        *run_id = end_of_run_->run_id;
         return *std::move(job);
       }
     }

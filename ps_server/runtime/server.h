@@ -116,7 +116,7 @@ class Server {
   absl::StatusOr<VariableLayout> AwaitDeclaration();
   // For a process without task 0: asks task 0 for the job and the id of the run, and blocks until
   // it answers and knows the variables. If task 0 stays silent and train_dir shows that the run is
-  // finished, the id comes from the last checkpoint and run_is_finished_ becomes true.
+  // finished, the id comes from the last checkpoint and end_of_run_ is set.
   absl::StatusOr<JobSpec> FindJobOfCoordinator(std::string* run_id);
   // Returns the job of an external model with the variables that train_dir's newest checkpoint has.
   // nullopt: there is none that can be read.
@@ -153,8 +153,8 @@ class Server {
   NotReadyHandler starting_{"the ps task is starting: it opens its checkpoint and state files"};
   std::unique_ptr<DeclarationPhase> declaration_;  // may be null
   std::unique_ptr<ServerCore> core_;
-  bool run_is_finished_ = false;  // set by FindJobOfCoordinator
-  bool secret_is_new_ = false;    // set by LoadPeerSecret
+  std::optional<EndOfRun> end_of_run_;  // set by FindJobOfCoordinator
+  bool secret_is_new_ = false;          // set by LoadPeerSecret
   // These have one element per task served here.
   std::vector<std::unique_ptr<SwitchHandler>> switches_;
   std::vector<std::shared_ptr<RequestCounters>> counters_;

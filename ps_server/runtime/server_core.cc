@@ -173,6 +173,7 @@ absl::Status ServerCore::OpenShard(int shard) {
   RestoreHooks hooks{[this] { return options_.stop_requested() || end_wanted_.load(); },
                      options_.may_restore};
   hooks.on_restored = [this, index = shard - options_.first_task] {
+    TakeBackFoundEnd();
     const absl::Status adopted = run_files_.ShardRestored(index);
     LOG_IF(WARNING, !adopted.ok()) << adopted.message();
     if (adopted.ok()) options_.on_restored();

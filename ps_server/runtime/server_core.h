@@ -103,11 +103,16 @@ class ServerCore {
 
   // Blocks until the job has ended, for at most `patience`. Returns nullopt if it has not
   // ended. OK: training is done and the last checkpoint is published. CANCELLED: drained. Any
-  // other status is the failure that stopped training. A process without task 0 also reads
-  // train_dir now and then while task 0 is silent, and ends with a run that is finished there.
+  // other status is the failure that stopped training. When task 0 in another process has been
+  // silent for a lease (5 seconds at least), it reads train_dir, and calls EndAsFound if the run is
+  // finished there. It reads once in a lease.
   std::optional<absl::Status> WaitForEnd(absl::Duration patience);
   // Makes WaitForEnd return `status` from now on. Only the first call counts. Thread-safe.
   void End(const absl::Status& status);
+  // Makes WaitForEnd return OK, unless End was called, because train_dir shows that the run is
+  // finished. This is not what task 0 has said: a later End counts, and if task 0 restores a shard
+  // of this process after all, WaitForEnd returns nullopt again. Thread-safe.
+  void EndAsFound(const EndOfRun& found) ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts a clean end, as SIGTERM asks: finishes or gives up the open step (Steps::IsGivenUpBy)
   // and publishes a checkpoint. Does not block; WaitForEnd returns the end. No step is complete
   // without every task, so a process without task 0 asks task 0 to drain the whole job and stays
@@ -168,10 +173,17 @@ class ServerCore {
   absl::Status ChooseReplicas(CoordinatorOptions* options) const;
   // Returns the step of the newest checkpoint if it can be read back and verified. The first
   // call reads the checkpoint; to be called after the job has ended. In a process without task
-  // 0 it returns what task 0 has told.
+  // 0 it returns what task 0 or EndAsFound has told.
   std::optional<uint64_t> VerifiedStep() ABSL_LOCKS_EXCLUDED(mutex_);
   // Remembers when the process was told to drain, by a signal or an administrator.
   void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether the run goes back behind this end: this process has --from_checkpoint, and its
+  // shards do not hold a restored version yet or were restored after the checkpoint was published.
+  bool IsGivenUp(const EndOfRun& found) const;
+  // Undoes EndAsFound: task 0 goes on with the run.
+  void TakeBackFoundEnd() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether task 0 in another process has made no call for this long, and the job goes on.
+  bool CoordinatorIsSilentFor(absl::Duration duration) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends this task as the coordinator in another process orders.
   void EndAsTold(const ps::EndTaskRequest& request);
   // Has task 0 drain the job, or ends this task alone; runs on drain_.
@@ -202,7 +214,8 @@ class ServerCore {
   std::atomic<bool> end_wanted_{false};
   mutable absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // What VerifiedStep has found or, without the coordinator, what task 0 has told.
+  bool end_is_found_ ABSL_GUARDED_BY(mutex_) = false;  // end_ is from EndAsFound
+  // What VerifiedStep has found or, without the coordinator, what task 0 or EndAsFound has told.
   std::optional<uint64_t> verified_step_ ABSL_GUARDED_BY(mutex_);
   bool has_verified_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

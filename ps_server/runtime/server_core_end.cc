@@ -19,20 +19,38 @@ namespace pushpull {
 
 void ServerCore::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
-  if (end_.has_value()) return;
+  if (end_.has_value() && !end_is_found_) return;
   end_ = status;
+  end_is_found_ = false;
   end_changed_.NotifyAll();
 }
 
+void ServerCore::EndAsFound(const EndOfRun& found) {
+  absl::MutexLock lock(&mutex_);
+  if (end_.has_value()) return;
+  end_ = absl::OkStatus();
+  end_is_found_ = true;
+  verified_step_ = found.step;
+  end_changed_.NotifyAll();
+}
+
+void ServerCore::TakeBackFoundEnd() {
+  absl::MutexLock lock(&mutex_);
+  if (!std::exchange(end_is_found_, false)) return;
+  end_.reset();
+  verified_step_.reset();
+}
+
+bool ServerCore::IsGivenUp(const EndOfRun& found) const {
+  if (!options_.from_checkpoint) return false;
+  return !run_files_.all_restored() || found.epoch < shards_.front()->epoch();
+}
+
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
-  if (!IsCoordinator() && !options_.from_checkpoint && CoordinatorIsSilent()) {
-    if (const std::optional<EndOfRun> found = finished_run_.Look(job_, run_id_);
-        found.has_value()) {
-      ps::EndTaskRequest end;
-      end.set_how(ps::EndTaskRequest::DONE);
-      end.set_verified_step(found->step);
-      EndAsTold(end);
-    }
+  // Task 0 is silent after the last step, and tells the other tasks of the end within a lease.
+  if (CoordinatorIsSilentFor(std::max(kSilentCoordinator, options_.lease))) {
+    const std::optional<EndOfRun> found = finished_run_.Look(job_, run_id_);
+    if (found.has_value() && !IsGivenUp(*found)) EndAsFound(*found);
   }
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
@@ -133,7 +151,9 @@ void ServerCore::Close() {
   run_files_.End(verified_step);
 }
 
-bool ServerCore::CoordinatorIsSilent() const {
+bool ServerCore::CoordinatorIsSilent() const { return CoordinatorIsSilentFor(kSilentCoordinator); }
+
+bool ServerCore::CoordinatorIsSilentFor(absl::Duration duration) const {
   if (IsCoordinator()) return false;
   {
     absl::MutexLock lock(&mutex_);
@@ -141,7 +161,7 @@ bool ServerCore::CoordinatorIsSilent() const {
   }
   absl::Duration last_call = -absl::InfiniteDuration();
   for (const auto& shard : shards_) last_call = std::max(last_call, shard->last_coordinator_call());
-  return clock_->Now() - last_call >= kSilentCoordinator;
+  return clock_->Now() - last_call >= duration;
 }
 
 }  // namespace pushpull

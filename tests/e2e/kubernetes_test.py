@@ -83,12 +83,15 @@ class KubernetesTest(EndToEndTest):
         self.prepare("statefulset.yaml", "true")
         tasks, = self.kinds["StatefulSet"]
         workers_job, evaluator_job = self.kinds["Job"]
-        ps = [self.pods.start(f"shapes-ps-{i}", tasks["spec"]["template"], {"PS_INDEX": str(i)}) for i in range(2)]
+        ps = [self.pods.start(f"shapes-ps-{i}", tasks["spec"]["template"], {"PS_INDEX": str(i)}, extra=["--lease=5s"])
+              for i in range(2)]
         workers = [self.pods.start(f"shapes-worker-{i}", workers_job["spec"]["template"], {"WORKER_INDEX": str(i)})
                    for i in range(workers_job["spec"]["completions"])]
         evaluator = self.pods.start("shapes-evaluator", evaluator_job["spec"]["template"], {})
         self.expect_done(*workers, evaluator)
         self.expect_trained("shapes")
+        ps[1].wait_for("is the end of this run")  # a lease later, because task 0 gives no more orders
+        time.sleep(1)
         for process in ps:
             # A task of the StatefulSet runs until the StatefulSet is deleted.
             self.assertIsNone(process.popen.poll(), process.text())

@@ -218,10 +218,10 @@ TEST(SilentCoordinatorTest, ATaskNoticesThatTask0IsGoneUntilTheJobHasEnded) {
 
 // Orders the shard of task 1 to take its initial values, and calls on_restored afterwards.
 void RestoreTask1(ServerCore* core, const std::string& run_id,
-                  const std::function<void()>& on_restored) {
+                  const std::function<void()>& on_restored, uint64_t epoch = 1) {
   ps::RestoreRequest order;
   order.set_run_id(run_id);
-  order.set_epoch(1);
+  order.set_epoch(epoch);
   order.set_source(ps::RestoreRequest::INITIAL);
   core->handler(0)->Restore(order, [on_restored](const auto& reply) {
     EXPECT_TRUE(reply.ok()) << reply.status();
@@ -255,19 +255,25 @@ TEST(SilentCoordinatorTest, ATaskThatIsBeingRestoredDoesNotTakeTask0ForGone) {
   EXPECT_TRUE((*core)->CoordinatorIsSilent());
 }
 
+// Trains with all tasks in `server` to the end, and returns the options of another task 1 of that
+// run.
+ServerCoreOptions OptionsInFinishedRun(TestServer* server, absl::Duration lease) {
+  EXPECT_TRUE(server->Start().ok());
+  std::thread training([server] { TrainWithClones(server, 1); });
+  EXPECT_TRUE(server->WaitAndClose().ok());
+  training.join();
+  ServerCoreOptions options = OptionsOfTask1(server->train_dir());
+  options.lease = lease;
+  options.run_id = absl::HexStringToBytes(ReadRunId(server->files(), server->train_dir())->value());
+  return options;
+}
+
 // Task 0 may have ended with the run, and nobody else could tell this task.
 TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
   constexpr absl::Duration kLease = absl::Seconds(10);
   TestFolder folder;
   TestServer server(folder, {.tasks = 2});
-  ASSERT_TRUE(server.Start().ok());
-  std::thread training([&] { TrainWithClones(&server, 1); });
-  EXPECT_TRUE(server.WaitAndClose().ok());
-  training.join();
-
-  ServerCoreOptions options = OptionsOfTask1(server.train_dir());
-  options.lease = kLease;
-  options.run_id = absl::HexStringToBytes(ReadRunId(server.files(), server.train_dir())->value());
+  ServerCoreOptions options = OptionsInFinishedRun(&server, kLease);
   for (const bool is_restored : {false, true}) {
     for (const bool from_checkpoint : {false, true}) {
       options.from_checkpoint = from_checkpoint;
@@ -282,13 +288,73 @@ TEST(SilentCoordinatorTest, ATaskThatHearsNothingEndsWithAFinishedRun) {
       EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "task 0 is not silent";
       clock.Sleep(kLease);
       const std::optional<absl::Status> end = (*core)->WaitForEnd(absl::ZeroDuration());
-      if (from_checkpoint) {
+      if (from_checkpoint && !is_restored) {
         EXPECT_FALSE(end.has_value()) << "the run goes back, so it is not finished";
       } else {
         EXPECT_EQ(end, absl::OkStatus());
+        EXPECT_FALSE((*core)->end_wanted()) << "--exit_when_done=false";
       }
     }
   }
+}
+
+// Task 0 may die after it has restored this task and before it has renamed the checkpoints that
+// --from_checkpoint gives up.
+TEST(SilentCoordinatorTest, AnEndThatTheRunHasGoneBackBehindIsNoEnd) {
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  ServerCoreOptions options = OptionsInFinishedRun(&server, absl::Seconds(10));
+  options.from_checkpoint = true;
+  SharedFakeClock clock;
+  auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  absl::Notification restored;
+  RestoreTask1(
+      core->get(), options.run_id, [&] { restored.Notify(); }, /*epoch=*/2);
+  restored.WaitForNotification();
+  clock.Sleep(options.lease);
+  EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+// Task 0 is silent from the last step on. It tells the other tasks of the end after half of a lease
+// at the latest, because clones may still pull the last weights.
+TEST(SilentCoordinatorTest, ATaskDoesNotEndWithAFinishedRunBeforeTask0CouldTellIt) {
+  constexpr absl::Duration kLease = absl::Seconds(60);
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  const ServerCoreOptions options = OptionsInFinishedRun(&server, kLease);
+  SharedFakeClock clock;
+  auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  clock.Sleep(kLease);
+  (*core)->handler(0)->GetShardState({}, [](const auto& reply) { EXPECT_TRUE(reply.ok()); });
+  clock.Sleep(kLease / 2);
+  EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
+  clock.Sleep(kLease / 2);
+  EXPECT_TRUE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+// With --exit_when_done=false the task is still there when task 0 comes back, perhaps with a
+// raised limit.
+TEST(SilentCoordinatorTest, AnEndThatATaskHasFoundHoldsUntilTask0GivesOrdersAgain) {
+  TestFolder folder;
+  TestServer server(folder, {.tasks = 2});
+  const ServerCoreOptions options = OptionsInFinishedRun(&server, absl::Seconds(10));
+  SharedFakeClock clock;
+  auto core = ServerCore::Open(server.job(), options, &server.files(), &clock);
+  ASSERT_TRUE(core.ok()) << core.status();
+  clock.Sleep(options.lease);
+  EXPECT_TRUE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
+  absl::Notification restored;
+  RestoreTask1(core->get(), options.run_id, [&] { restored.Notify(); });
+  restored.WaitForNotification();
+  EXPECT_FALSE((*core)->WaitForEnd(absl::ZeroDuration()).has_value()) << "the task serves again";
+  clock.Sleep(options.lease);
+  EXPECT_TRUE((*core)->WaitForEnd(absl::ZeroDuration()).has_value());
+  (*core)->End(absl::InternalError("another job"));
+  EXPECT_EQ((*core)->WaitForEnd(absl::ZeroDuration()), absl::InternalError("another job"));
+  (*core)->End(absl::OkStatus());
+  EXPECT_EQ((*core)->WaitForEnd(absl::ZeroDuration()), absl::InternalError("another job"));
 }
 
 // Another run may have been begun and finished in the folder meanwhile.
