@@ -2,7 +2,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,9 +11,7 @@
 
 #include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
-#include "ps_server/runtime/not_ready_handler.h"
 #include "ps_server/runtime/server.h"
-#include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/job/test_job.h"
 #include "tests/testkit/raw_call.h"
 #include "tests/testkit/warning_sink.h"
@@ -95,30 +92,6 @@ TEST_F(LeftTaskTest, DrainsNoOtherRunThatHasTheAddressOfTask0) {
   EXPECT_EQ(sink.Count("another run has the address of ps task 0"), 1);
   EXPECT_FALSE(other->end_wanted());
   EXPECT_FALSE(other->WaitForEnd(absl::ZeroDuration()).has_value());
-}
-
-// Task 0 opens its checkpoint for longer than a lease, perhaps to go back to it.
-TEST_F(LeftTaskTest, WaitsForATask0ThatSaysThatItStartsInAFinishedRun) {
-  TestServer finished(folder_, {.tasks = 2});
-  ASSERT_TRUE(finished.Start().ok());
-  std::thread training([&] { TrainWithClones(&finished, 1); });
-  EXPECT_TRUE(finished.WaitAndClose().ok());
-  training.join();
-  NotReadyHandler starting("task 0 opens its checkpoint");
-  const auto task_0 = StartGrpcPsServer(Address(0), &starting, {});
-  ASSERT_TRUE(task_0.ok()) << task_0.status();
-  ServerOptions options;
-  options.config = finished.job().config;
-  options.train_dir = finished.train_dir();
-  options.tasks = 2;
-  options.task_index = 1;
-  options.cluster = {Address(0), Address(1)};
-  options.listen = Address(1);
-  options.lease = absl::Milliseconds(200);
-  const absl::Time stop = absl::Now() + 10 * options.lease;
-  options.stop_requested = [stop] { return absl::Now() > stop; };
-  const auto task_1 = Server::Create(std::move(options), &files_, &clock_);
-  EXPECT_TRUE(absl::IsCancelled(task_1.status())) << task_1.status();
 }
 
 // The node of a task may be cut off, so that a scheduler starts the task elsewhere.
