@@ -72,18 +72,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _training_has_ended(train_dir: pathlib.Path, step: int, num_steps: int) -> bool:
+    """Returns whether the newest checkpoint says that training has ended, now and not before this server began.
+
+    step, num_steps: what the clones have reported last. A finished run that is continued with a higher limit has a
+    checkpoint of an earlier epoch that says so, too.
+    """
+    found = checkpoint.newest(train_dir)
+    if found is None or not found.training_done or found.step < step:
+        return False
+    return 0 < num_steps <= found.step or found.version[0] == checkpoint.read_epoch(train_dir)
+
+
 def _await_end(server: LocalServer, step: int, num_steps: int, output: PatientOutput) -> None:
     """Waits for the server's end if training has ended. Otherwise ends the server, and says so in the output.
 
     step, num_steps: what the clones have reported last.
     """
     # The server tells the clones that training has ended when it has published a checkpoint that says so.
-    if server.wait(0.0) is None and not checkpoint.training_is_done(server.train_dir, step):
+    if server.wait(0.0) is None and not _training_has_ended(server.train_dir, step, num_steps):
         say("all clones have ended before training has; ending ps_server", output)
         server.end()
-        found = checkpoint.steps(server.train_dir) if server.train_dir.is_dir() else []  # before the first checkpoint
+        found = checkpoint.newest(server.train_dir)
         limit = f" of {num_steps}" if num_steps else ""
-        say(f"the last checkpoint is of step {found[-1]}{limit}" if found else "there is no checkpoint",
+        say(f"the last checkpoint is of step {found.step}{limit}" if found is not None else "there is no checkpoint",
             output)
         return
     server.wait(_SERVER_END_S)

@@ -221,7 +221,7 @@ class Supervisor:
         After WAIT_IN_VAIN_S ends the waits for it in processes that clones have started.
         """
         if self._run_ended_at is None:
-            if server.wait(0.0) != 0 or not training_is_done(server.train_dir, 0):
+            if server.wait(0.0) != 0 or not training_is_done(server.train_dir):
                 return
             self._run_ended_at = time.monotonic()
         if time.monotonic() - self._run_ended_at >= WAIT_IN_VAIN_S:

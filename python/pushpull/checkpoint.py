@@ -1,6 +1,7 @@
 """Reads the checkpoints of a train_dir (docs/FORMATS.md) without a server. Needs numpy only."""
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -21,21 +22,36 @@ from pushpull.parameter_server import FloatArray
 PathLike = Union[str, "os.PathLike[str]"]
 
 _FOLDER = re.compile(r"ckpt-(\d{8,})")
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST_LINE = re.compile(rb'\{"manifest_sha256":"([0-9a-f]{64})",\n')
 _EMA_SUFFIX = "/ExponentialMovingAverage"
+_ABOUT_THE_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+class UnreadableError(CheckpointError):
+    """A file or folder cannot be read now, because of an error of the file system, its permissions or a lack of
+    descriptors or memory. It may be good, and a later call may succeed.
+    """
+    exit_code = 200
+
+
+def _read_error(path: PathLike, error: OSError) -> CheckpointError:
+    """Returns the exception for an error of the system that has prevented the reading of `path`."""
+    kind = CheckpointError if error.errno in _ABOUT_THE_PATH else UnreadableError
+    return kind(f"{path} cannot be read: {error.strerror}")
 
 
 class Checkpoint:
     """One checkpoint, whose manifest has been read and verified."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Raises CheckpointError if the manifest is missing or damaged."""
+        """Raises CheckpointError if the manifest is missing or damaged, and UnreadableError if it cannot be read now."""
         self.folder = folder
         path = folder / "MANIFEST.json"
         try:
             text = path.read_bytes()
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+            raise _read_error(path, error) from None
         first = _DIGEST_LINE.match(text)
         if first is None or hashlib.sha256(text[first.end():]).hexdigest().encode() != first[1]:
             raise CheckpointError(f"{path} is damaged: its digest is wrong")
@@ -45,6 +61,7 @@ class Checkpoint:
         self.step = int(self.manifest["step"])
         # The checkpoint with the higher version is the newer one: the epoch comes before the step.
         self.version = (int(self.manifest["epoch"]), self.step)
+        self.run_id = str(self.manifest["run_id"])
         self.training_done = bool(self.manifest["training_done"])
 
     def load(self, ema: bool = False) -> dict[str, FloatArray]:
@@ -75,7 +92,7 @@ class Checkpoint:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+            raise _read_error(path, error) from None
         if hashlib.sha256(data).hexdigest() != file["sha256"]:
             raise CheckpointError(f"{path} is damaged: its digest differs from the manifest's")
         size = struct.unpack_from("<Q", data)[0]
@@ -90,12 +107,35 @@ class Checkpoint:
 
 
 def steps(train_dir: PathLike) -> list[int]:
-    """Returns the steps of the checkpoints in a train_dir, in ascending order."""
+    """Returns the steps of the checkpoints in a train_dir, of whichever runs, in ascending order."""
     try:
         names = os.listdir(train_dir)
     except OSError as error:
-        raise CheckpointError(f"{train_dir} cannot be read: {error.strerror}") from None
+        raise _read_error(train_dir, error) from None
     return sorted(int(match[1]) for match in map(_FOLDER.fullmatch, names) if match)
+
+
+def _read_run_id(train_dir: pathlib.Path) -> Optional[str]:
+    """Returns the number of the run that the folder belongs to, or None if it has no run_id file."""
+    path = train_dir / "run_id"
+    try:
+        text = path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _read_error(path, error) from None
+    if not _RUN_ID.fullmatch(text):
+        raise CheckpointError(f'{path}: expected 32 hex digits; restore it from "run_id" in a MANIFEST.json of this '
+                              "run, or remove it")
+    return text
+
+
+def read_epoch(train_dir: PathLike) -> int:
+    """Returns the newest epoch of any server of a train_dir, or 0 if its EPOCH file does not tell."""
+    try:
+        return int((pathlib.Path(train_dir) / "EPOCH").read_text(errors="replace").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _stamp(folder: pathlib.Path) -> tuple[int, int]:
@@ -105,75 +145,114 @@ def _stamp(folder: pathlib.Path) -> tuple[int, int]:
 
 
 class _Reader:
-    """Finds the newest checkpoint of a train_dir again and again, and reads no manifest twice."""
+    """Finds the newest checkpoint of a train_dir again and again, and reads no manifest twice.
+
+    If the folder has a run_id file, only checkpoints of the run that it names count.
+    """
 
     def __init__(self, train_dir: PathLike) -> None:
         self._train_dir = pathlib.Path(train_dir)
         self._known: dict[pathlib.Path, tuple[tuple[int, int], Checkpoint]] = {}
+        self.of_other_runs: list[int] = []  # the steps of the checkpoints that did not count at the last call of `newest`
 
     def newest(self) -> Optional[Checkpoint]:
-        """Returns the newest checkpoint, or None if there is none. Warns of damaged ones of later steps.
+        """Returns the newest checkpoint, or None if there is none. Warns of damaged ones of later steps, and, once, of
+        those of other runs.
 
-        Raises CheckpointError if all are damaged.
+        Raises CheckpointError if all are damaged, and UnreadableError if that of a later step cannot be read now.
         """
         found: list[Checkpoint] = []
         problems: list[tuple[int, CheckpointError]] = []
         known = {}
-        for step in steps(self._train_dir):
+        steps_found = steps(self._train_dir)
+        run_id = _read_run_id(self._train_dir)
+        for step in steps_found:
             folder = self._train_dir / f"ckpt-{step:08d}"
             try:
                 stamp = _stamp(folder)
                 old = self._known.get(folder)
                 checkpoint = old[1] if old is not None and old[0] == stamp else Checkpoint(folder)
-            except OSError:
+            except FileNotFoundError:
                 continue  # it was deleted since it was listed
+            except OSError as error:
+                problems.append((step, _read_error(folder, error)))
+                continue
             except CheckpointError as error:
-                if folder.is_dir():
+                if isinstance(error, UnreadableError) or os.path.isdir(folder):
                     problems.append((step, error))
                 continue
             known[folder] = (stamp, checkpoint)
             found.append(checkpoint)
         self._known = known
-        if not found:
-            if problems:
-                raise problems[-1][1]
+        self._note_other_runs([checkpoint.step for checkpoint in found if run_id not in (None, checkpoint.run_id)])
+        own = [checkpoint for checkpoint in found if run_id in (None, checkpoint.run_id)]
+        newest = max(own, key=lambda checkpoint: checkpoint.version, default=None)
+        later = [problem for step, problem in problems if newest is None or step > newest.step]
+        for problem in later:
+            if isinstance(problem, UnreadableError):
+                raise problem  # that checkpoint may be the newest one
+        if newest is None:
+            if later:
+                raise later[-1]
             return None
-        newest = max(found, key=lambda checkpoint: checkpoint.version)
-        for step, problem in problems:
-            if step > newest.step:
-                warnings.warn(f"{problem}; {newest.folder} is used")
+        for problem in later:
+            warnings.warn(f"{problem}; {newest.folder} is used")
         return newest
+
+    def _note_other_runs(self, others: list[int]) -> None:
+        if not set(others) <= set(self.of_other_runs):
+            warnings.warn(f"the checkpoints of steps {', '.join(map(str, others))} in {self._train_dir} are of another "
+                          "run than its run_id file names, so they do not count")
+        self.of_other_runs = others
 
 
 def open_checkpoint(train_dir: PathLike, step: Optional[int] = None) -> Checkpoint:
     """Opens the checkpoint of a step, or the newest one. `train_dir` may be a checkpoint's own folder.
 
     The newest one is of the highest epoch and, within it, of the highest step. If the server had to go back to an older
-    checkpoint, a damaged one of a later step may be left: a warning names it.
+    checkpoint, a damaged one of a later step may be left: a warning names it. Checkpoints of another run than that of
+    the folder's run_id file do not count without a step; a warning names them, too.
     """
     folder = pathlib.Path(train_dir)
     if step is not None:
         return Checkpoint(folder / f"ckpt-{step:08d}")
-    found = Checkpoint(folder) if _FOLDER.fullmatch(folder.name) else _Reader(folder).newest()
-    if found is None:
-        raise CheckpointError(f"there is no checkpoint in {folder}")
-    return found
+    if _FOLDER.fullmatch(folder.name):
+        return Checkpoint(folder)
+    reader = _Reader(folder)
+    found = reader.newest()
+    if found is not None:
+        return found
+    others = reader.of_other_runs
+    raise CheckpointError(f"there is no checkpoint in {folder}" + (
+        " of the run that its run_id file names; those of steps "
+        f"{', '.join(map(str, others))} are of another run, and step={others[-1]} takes one" if others else ""))
 
 
-def training_is_done(train_dir: PathLike, step: int) -> bool:
-    """Returns whether the newest checkpoint is of `step` or a later one, and says that training has ended.
+def newest(train_dir: PathLike) -> Optional[Checkpoint]:
+    """Returns the newest checkpoint of the folder's run, or None if there is none or no folder.
+
+    Raises CheckpointError if all are damaged or cannot be read now.
+    """
+    return _Reader(train_dir).newest() if os.path.exists(train_dir) else None
+
+
+def training_is_done(train_dir: PathLike) -> bool:
+    """Returns whether the newest checkpoint says that training has ended. If it cannot be read now, returns False.
 
     Raises CheckpointError if the checkpoint is damaged.
     """
-    newest = _Reader(train_dir).newest() if os.path.exists(train_dir) else None
-    return newest is not None and newest.step >= step and newest.training_done
+    try:
+        found = newest(train_dir)
+    except UnreadableError:
+        return False
+    return found is not None and found.training_done
 
 
 def load(train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> dict[str, FloatArray]:
     """Returns the variables of a checkpoint by name.
 
-    step: which checkpoint; default: the newest. ema: the moving averages of the trainable variables instead of the raw
-    ones; moving statistics, which have no average, are the same.
+    step: which checkpoint; default: the newest one of the run that the file run_id in the folder names. ema: the moving
+    averages of the trainable variables instead of the raw ones; moving statistics, which have no average, are the same.
 
     Raises CheckpointError if the checkpoint is missing or damaged, or has no moving averages.
     """
@@ -188,18 +267,25 @@ def watch(train_dir: PathLike, poll_seconds: float = 2.0, wait_seconds: Optional
 
     A finished run that is continued with a higher limit still has a checkpoint that says that training is done. Begin
     to watch such a run when it has written its first new checkpoint.
+
+    Checkpoints of another run than that of the folder's run_id file do not count. A warning says what cannot be read
+    because of an error that may pass, such as one of the file system or its permissions; the next poll tries again.
     """
     reader, seen_at = _Reader(train_dir), time.monotonic()
     seen: set[tuple[str, tuple[int, int]]] = set()
     while True:
-        newest = reader.newest() if os.path.exists(train_dir) else None
-        if newest is not None and (newest.manifest["run_id"], newest.version) not in seen:
-            seen.add((newest.manifest["run_id"], newest.version))
-            yield newest
+        try:
+            found = reader.newest() if os.path.exists(train_dir) else None
+        except UnreadableError as error:
+            warnings.warn(f"{error}; trying again")
+            found = None
+        if found is not None and (found.run_id, found.version) not in seen:
+            seen.add((found.run_id, found.version))
+            yield found
             seen_at = time.monotonic()
         elif wait_seconds is not None and time.monotonic() - seen_at > wait_seconds:
             return
         # The server may publish a checkpoint again, to say that training is done.
-        if newest is not None and newest.training_done:
+        if found is not None and found.training_done:
             return
         time.sleep(poll_seconds)

@@ -1,9 +1,14 @@
 """pushpull.load reads whole checkpoints and refuses damaged ones. Needs no server."""
+import errno
 import json
 import hashlib
+import os
+import pathlib
 import shutil
 import struct
 import threading
+import warnings
+from unittest import mock
 
 import numpy
 
@@ -11,6 +16,7 @@ from support import PATIENCE_S, TESTS, EndToEndTest, main
 
 from harness import read_safetensors
 import pushpull
+import pushpull.checkpoint
 
 GOLDEN = TESTS / "golden" / "checkpoint"
 
@@ -150,6 +156,78 @@ class Checkpoints(EndToEndTest):
             else:
                 self.write_one(300, 3.0, epoch=2, training_done=True)  # the same checkpoint
         self.assertEqual(seen, [(300, 1.0), (200, 2.0), (300, 3.0)])
+
+    def test_checkpoints_of_another_run_do_not_count(self):
+        (self.folder / "run_id").write_text("b" * 32 + "\n")
+        for step in (300, 400):
+            self.write_one(step, 1.0, epoch=7, training_done=True)
+        with warnings.catch_warnings(record=True):
+            with self.assertRaisesRegex(
+                    pushpull.CheckpointError, f"there is no checkpoint in {self.folder} of the run that its run_id file "
+                    "names; those of steps 300, 400 are of another run, and step=400 takes one"):
+                pushpull.load(self.folder)
+            self.assertFalse(pushpull.checkpoint.training_is_done(self.folder))
+        self.assertEqual(pushpull.load(self.folder, step=300)["a"][0], 1.0)
+        self.assertEqual(pushpull.load(self.folder / "ckpt-00000300")["a"][0], 1.0)
+        self.write_one(200, 2.0, run_id="b" * 32)
+        with self.assertWarnsRegex(UserWarning, "of steps 300, 400 in .* are of another run"):
+            self.assertEqual(pushpull.load(self.folder)["a"][0], 2.0)
+        with warnings.catch_warnings(record=True):
+            self.assertFalse(pushpull.checkpoint.training_is_done(self.folder))
+            self.assertEqual(pushpull.checkpoint.newest(self.folder).step, 200)
+
+    def test_watch_follows_the_run_of_the_folder(self):
+        (self.folder / "run_id").write_text("b" * 32 + "\n")
+        self.write_one(300, 1.0, epoch=7, training_done=True)
+        timer = threading.Timer(0.2, self.write_one, (10, 2.0), {"run_id": "b" * 32})
+        timer.start()
+        seen = []
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for checkpoint in pushpull.watch(self.folder, poll_seconds=0.02, wait_seconds=PATIENCE_S):
+                seen.append(checkpoint.step)
+                if len(seen) == 1:
+                    self.write_one(20, 3.0, run_id="b" * 32, training_done=True)
+        timer.join()
+        self.assertEqual(seen, [10, 20])
+        self.assertEqual(len(warned), 1, [str(warning.message) for warning in warned])
+
+    def test_run_id_that_is_damaged(self):
+        self.write_one(300, 1.0)
+        (self.folder / "run_id").write_text("a" * 31)
+        with self.assertRaisesRegex(pushpull.CheckpointError, "run_id: expected 32 hex digits"):
+            pushpull.load(self.folder)
+
+    def test_watch_goes_on_after_an_error_that_may_pass(self):
+        read, listdir = pathlib.Path.read_bytes, os.listdir
+        broken = {}  # what cannot be read now, and the error
+
+        def fail_if_broken(path):
+            if pathlib.Path(path) in broken:
+                raise OSError(broken[path], os.strerror(broken[path]))
+
+        with mock.patch.object(pathlib.Path, "read_bytes", lambda path: fail_if_broken(path) or read(path)), \
+                mock.patch.object(os, "listdir", lambda path: fail_if_broken(path) or listdir(path)):
+            for name, error in (("ckpt-00000200/MANIFEST.json", errno.ESTALE),
+                                ("ckpt-00000200/MANIFEST.json", errno.EACCES), (".", errno.EMFILE)):
+                with self.subTest(name=name, error=error):
+                    self.write_one(100, 1.0)
+                    self.write_one(200, 2.0)
+                    path = self.folder / name
+                    broken[path] = error
+                    with self.assertRaisesRegex(pushpull.CheckpointError, "cannot be read: ") as raised:
+                        pushpull.load(self.folder)
+                    self.assertEqual(raised.exception.exit_code, 200)
+                    self.assertFalse(pushpull.checkpoint.training_is_done(self.folder))
+                    timer = threading.Timer(0.2, broken.clear)
+                    timer.start()
+                    seen = []
+                    with self.assertWarnsRegex(UserWarning, f"{path} cannot be read: .*; trying again"):
+                        for checkpoint in pushpull.watch(self.folder, poll_seconds=0.02, wait_seconds=PATIENCE_S):
+                            seen.append(checkpoint.step)
+                            self.write_one(200, 2.0, training_done=True)
+                    timer.join()
+                    self.assertEqual(seen, [200])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """How a job ends for the clones that compute meanwhile, and for those that end too soon."""
 import os
+import shutil
 import time
 from unittest import mock
 
@@ -117,20 +118,48 @@ class EndOfJob(PythonJobTest):
             self.assertEqual(list(batches), [])  # the clone knows that training has ended
             self.assertLess(slow.ps.last_version, 20)
 
+    def one_command(self, log, steps, *program):
+        """Runs `pushpull worker` with a server of its own, train_dir "run" and a limit of steps. Returns its output."""
+        begun = time.monotonic()
+        worker = self.start_python(log, "-m", "pushpull", "worker", f"--train_dir={self.folder / 'run'}",
+                                   f"--pipeline_config_path={self.write_config(steps=steps, batch=8)}", *program)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        self.assertLess(time.monotonic() - begun, 50, worker.text())  # a wait for the server's end takes 60 s
+        return worker.text()
+
     def test_one_command_whose_clones_end_before_training_has(self):
         program = self.folder / "early.py"
         program.write_text(EARLY)
-        train_dir = self.folder / "run"
-        begun = time.monotonic()
-        worker = self.start_python("worker.log", "-m", "pushpull", "worker", f"--train_dir={train_dir}",
-                                   f"--pipeline_config_path={self.write_config(steps=1000, batch=8)}", program)
-        self.assertEqual(worker.wait(), 0, worker.text())
-        self.assertLess(time.monotonic() - begun, 50, worker.text())  # it used to wait for 60 s
-        self.assertIn("[clone 0] ended early", worker.text())
-        self.assertIn("pushpull: all clones have ended before training has; ending ps_server", worker.text())
-        last = pushpull.steps(train_dir)[-1]
-        self.assertRegex(worker.text(), f"pushpull: the last checkpoint is of step {last}( of 1000)?\n")
+        said = self.one_command("worker.log", 1000, program)
+        self.assertIn("[clone 0] ended early", said)
+        self.assertIn("pushpull: all clones have ended before training has; ending ps_server", said)
+        last = pushpull.steps(self.folder / "run")[-1]
+        self.assertRegex(said, f"pushpull: the last checkpoint is of step {last}( of 1000)?\n")
         self.assertIn(last, (4, 5))
+
+        # The folder gets the last checkpoint of another run.
+        with pushpull.LocalServer(config_text(steps=20, batch=8), self.folder / "other") as server:
+            self.train(self.trainer_of(server.connect()))
+            self.assertEqual(server.wait(60), 0)
+        shutil.copytree(self.folder / "other" / "ckpt-00000020", self.folder / "run" / "ckpt-00000020")
+        program.write_text("print('does nothing')\n")
+        said = self.one_command("again.log", 1000, program)
+        self.assertIn("pushpull: all clones have ended before training has; ending ps_server", said)
+        self.assertIn(f"pushpull: the last checkpoint is of step {last}\n", said)
+
+    def test_one_command_that_continues_a_finished_run(self):
+        program = self.folder / "late.py"
+        program.write_text(LATE)
+        said = self.one_command("whole.log", 20, program, "in time")
+        self.assertNotIn("all clones have ended before training has", said)
+        for name, text, step in (("nothing", "print('does nothing')", 20),
+                                 ("early", EARLY.replace("batch.position == 4", "True"), 21)):
+            program = self.folder / f"{name}.py"
+            program.write_text(text)
+            said = self.one_command(f"{name}.log", 1000, program)
+            self.assertIn("pushpull: all clones have ended before training has; ending ps_server", said)
+            self.assertRegex(said, r"pushpull: the last checkpoint is of step \d+( of 1000)?\n")
+            self.assertIn(pushpull.steps(self.folder / "run")[-1], (step - 1, step))
 
     def test_one_command_whose_program_does_not_train(self):
         program = self.folder / "nothing.py"
