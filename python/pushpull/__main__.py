@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn, Optional
 
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
+from pushpull._interrupts import handle_stop_signals
 from pushpull._output import PatientOutput, drop_unwritten, open_closed_streams, say
 from pushpull.errors import Error
 from pushpull.local_server import LocalServer
@@ -22,7 +23,7 @@ _SERVER_END_S = 60.0  # how long the server may take to publish the last checkpo
 
 
 class _Stopped(BaseException):
-    """A signal has asked this process to end while it starts the server."""
+    """A signal has asked this process to end while it starts the server or waits for the server's end."""
 
 
 def _go_on(number: int, frame: Optional[FrameType]) -> None:
@@ -188,8 +189,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
 
     Raises Error if the server cannot be started or fails.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)  # until the supervisor handles them
+    handle_stop_signals(_stop)  # until the supervisor handles them
     try:
         with LocalServer(config, train_dir, options.num_clones) as server:
             options.ps, options.server = server.address, server
@@ -197,6 +197,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
             try:
                 code = supervisor.run()
                 if code == 0:
+                    handle_stop_signals(_stop)
                     _await_end(server, *supervisor.progress(), output)
             finally:
                 server.end()

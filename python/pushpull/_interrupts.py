@@ -1,11 +1,24 @@
-"""Waits in the library that Ctrl-C ends."""
+"""Waits in the library that Ctrl-C ends, and handlers of the signals that stop a program."""
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections.abc import Callable
+from types import FrameType
+from typing import Any, Optional
 
 POLL_MILLISECONDS = 200  # how long a wait in the library lasts before Python can handle a signal
+
+
+def handle_stop_signals(handler: Callable[[int, Optional[FrameType]], Any]) -> None:
+    """Sets the handler of SIGTERM and SIGINT. To be called in the main thread.
+
+    SIGINT stays ignored if it is: shells ignore it in background jobs, so that Ctrl-C reaches only the foreground job.
+    """
+    signal.signal(signal.SIGTERM, handler)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)
 
 
 def interruptibly(function: Callable[[], int], stop: Callable[[], None], tick: Callable[[], None]) -> int:

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Optional
 
 from pushpull._end_of_run import END_OF_RUN, announce_end, was_too_late
+from pushpull._interrupts import handle_stop_signals
 from pushpull._output import PatientOutput, patient_outputs, say, write
 from pushpull._processes import popen
 from pushpull._progress import ProgressLine
@@ -130,13 +131,12 @@ class Supervisor:
 
         0: every clone has ended with 0 or was evicted, or training and then the supervisor's own server have ended and
         clones were too late to take part. 77: all were evicted. 143: stopped by SIGTERM or SIGINT. After a clone has
-        died MAX_RAPID_DEATHS times in a row: 201 or 202 if its last process ended with that, 70 if the last one was ended
-        by a signal or could not be started. Otherwise the code of the clone that failed for good. Raises
+        died MAX_RAPID_DEATHS times in a row: the code of its last process if that is 128 or more, and 70 if the last one
+        was ended by a signal or could not be started. Otherwise the code of the clone that failed for good. Raises
         ServerFailedError if the server that the supervisor runs has failed, and CheckpointError if its last checkpoint
         is damaged.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        handle_stop_signals(self._on_signal)
         try:
             return self._supervise()
         finally:
@@ -352,7 +352,7 @@ class Supervisor:
                 EXIT_JOB_CHANGED: "ended because the server has other settings"}.get(code, "died")
         # The worker's own code says, too, that a restart may help.
         return self._plan_restart(clone, f"{what} ({clone.last_death})",
-                                  code if code in (EXIT_RESTART, EXIT_JOB_CHANGED) else EXIT_INTERNAL)
+                                  code if code >= 128 else EXIT_INTERNAL)
 
     def _plan_restart(self, clone: _Clone, what: str, code_of_giving_up: int) -> Optional[int]:
         """Sets the time at which a clone is started again. After MAX_RAPID_DEATHS returns the worker's exit code.

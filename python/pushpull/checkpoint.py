@@ -45,7 +45,7 @@ class Checkpoint:
     """One checkpoint, whose manifest has been read and verified."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Raises CheckpointError if the manifest is missing or damaged, and UnreadableError if it cannot be read now."""
+        """Raises CheckpointError if the manifest is missing or damaged; UnreadableError: it cannot be read now."""
         self.folder = folder
         path = folder / "MANIFEST.json"
         try:
@@ -153,7 +153,7 @@ class _Reader:
     def __init__(self, train_dir: PathLike) -> None:
         self._train_dir = pathlib.Path(train_dir)
         self._known: dict[pathlib.Path, tuple[tuple[int, int], Checkpoint]] = {}
-        self.of_other_runs: list[int] = []  # the steps of the checkpoints that did not count at the last call of `newest`
+        self.of_other_runs: list[int] = []  # the steps of the checkpoints that did not count in the last call
 
     def newest(self) -> Optional[Checkpoint]:
         """Returns the newest checkpoint, or None if there is none. Warns of damaged ones of later steps, and, once, of

@@ -163,8 +163,8 @@ class Checkpoints(EndToEndTest):
             self.write_one(step, 1.0, epoch=7, training_done=True)
         with warnings.catch_warnings(record=True):
             with self.assertRaisesRegex(
-                    pushpull.CheckpointError, f"there is no checkpoint in {self.folder} of the run that its run_id file "
-                    "names; those of steps 300, 400 are of another run, and step=400 takes one"):
+                    pushpull.CheckpointError, f"there is no checkpoint in {self.folder} of the run that its run_id "
+                    "file names; those of steps 300, 400 are of another run, and step=400 takes one"):
                 pushpull.load(self.folder)
             self.assertFalse(pushpull.checkpoint.training_is_done(self.folder))
         self.assertEqual(pushpull.load(self.folder, step=300)["a"][0], 1.0)

@@ -1,6 +1,7 @@
 """How a job ends for the clones that compute meanwhile, and for those that end too soon."""
 import os
 import shutil
+import signal
 import time
 from unittest import mock
 
@@ -8,6 +9,7 @@ import numpy
 
 from support import PythonJobTest, config_text, main
 
+from checkpoint_test import write_checkpoint
 import pushpull
 from pushpull import _end_of_run
 
@@ -65,6 +67,11 @@ for batch in trainer.batches(40):
         time.sleep(0.1)
     trainer.push({}, samples=len(batch), loss=1.0)
 print("trained as clone", clone)
+"""
+# Stands for a ps_server that does not end after training.
+LINGERS = """#!/bin/sh
+echo "] listening on unix:nowhere"
+exec sleep 1000
 """
 
 
@@ -160,6 +167,26 @@ class EndOfJob(PythonJobTest):
             self.assertIn("pushpull: all clones have ended before training has; ending ps_server", said)
             self.assertRegex(said, r"pushpull: the last checkpoint is of step \d+( of 1000)?\n")
             self.assertIn(pushpull.steps(self.folder / "run")[-1], (step - 1, step))
+
+    def test_signal_while_one_command_waits_for_the_end_of_its_server(self):
+        (self.folder / "nothing.py").write_text("print('does nothing')\n")
+        (self.folder / "ps_server").write_text(LINGERS)
+        (self.folder / "ps_server").chmod(0o700)
+        write_checkpoint(self.folder / "run", 20, [], [], training_done=True)
+        (self.folder / "run" / "EPOCH").write_text("1\n")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                worker = self.start_python(f"{number.name}.log", "-m", "pushpull", "worker",
+                                           f"--train_dir={self.folder / 'run'}", "--pipeline_config_path="
+                                           f"{self.write_config()}", self.folder / "nothing.py",
+                                           PUSHPULL_BIN_DIR=str(self.folder))
+                worker.wait_for("does nothing")
+                time.sleep(1.5)
+                self.assertIsNone(worker.popen.poll(), worker.text())
+                worker.kill(number)
+                self.assertEqual(worker.wait(30), 143, worker.text())
+                self.assertNotIn("Traceback", worker.text())
+                self.assertNotIn("all clones have ended before", worker.text())
 
     def test_one_command_whose_program_does_not_train(self):
         program = self.folder / "nothing.py"

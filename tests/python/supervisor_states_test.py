@@ -140,6 +140,21 @@ class StartsThatFail(unittest.TestCase):
         self.assertEqual(code, _supervisor.EXIT_INTERNAL)
         self.assertIn(f"giving up after {_supervisor.MAX_RAPID_DEATHS} failures in a row", said[-1])
 
+    def test_a_clone_that_always_dies_passes_on_a_code_after_which_a_restart_may_help(self):
+        for code, of_worker in ((143, 143), (201, 201), (202, 202), (-9, 70)):
+            with self.subTest(code=code):
+                supervisor, _ = supervisor_of(1)
+                supervisor._say = said = mock.Mock()
+                clone, = supervisor._clones
+                codes = []
+                for _ in range(_supervisor.MAX_RAPID_DEATHS):
+                    clone.process = mock.Mock(pid=0)
+                    clone.process.poll.return_value = code
+                    with mock.patch.object(_supervisor, "_signal_group"):
+                        codes.append(supervisor._reap(clone))
+                self.assertEqual(codes, [None] * (_supervisor.MAX_RAPID_DEATHS - 1) + [of_worker])
+                self.assertIn("giving up after", said.call_args.args[0])
+
     def test_a_server_that_cannot_be_started_again_is_tried_until_it_can_be(self):
         supervisor, _ = supervisor_of(1)
         said = []

@@ -347,6 +347,25 @@ class Supervisor(PythonJobTest):
                 for process in self.processes:
                     process.end()
 
+    def test_ctrl_c_does_not_end_a_background_job(self):
+        config = self.write_config(steps=ENDLESS, batch=8)
+        train_dir = self.folder / "own"
+        for name, flags in (("other", [f"--ps={self.address('run')}"]),
+                            ("own", [f"--pipeline_config_path={config}", f"--train_dir={train_dir}"])):
+            with self.subTest(server=name):
+                if name == "other":
+                    self.start_server(config)
+                worker = Process(self.folder / f"{name}.log", "/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh",
+                                 sys.executable, "-m", "pushpull", "worker", *flags, PROGRAMS / "raw_loop.py",
+                                 env=environment())
+                self.processes.append(worker)
+                worker.wait_for(" loss ")
+                worker.kill(signal.SIGINT)
+                time.sleep(1.5)
+                self.assertIsNone(worker.popen.poll(), worker.text())
+                worker.kill(signal.SIGTERM)
+                self.assertEqual(worker.wait(60), 143, worker.text())
+
     def test_a_clone_that_is_stopped_alone_is_started_again(self):
         _, worker = self.start_job()
         clones = self.await_clones(worker, 2)
