@@ -1,5 +1,6 @@
 """Base classes of the faults: a run of one kind of fault, and the loop that disturbs a training job."""
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -55,10 +56,16 @@ class Run:
         self.kind = kind
         self.index = index
         self.rng = random.Random(f"{campaign.seed}/{kind.NAME}/{index}")
-        self.folder = campaign.folder / f"{kind.NAME}-{index}"
+        self.folder = self._new_folder(campaign.folder, f"{kind.NAME}-{index}")
         self.campaign = campaign
         self.injections = 0
         self.limit = max(1, kind.INJECTIONS // (SHORT_PART if campaign.is_short else 1))
+
+    @staticmethod
+    def _new_folder(parent, name):
+        """Returns a path that does not exist: the folder of an earlier run that failed stays as it is."""
+        names = itertools.chain([name], (f"{name}-{attempt}" for attempt in itertools.count(2)))
+        return next(parent / name for name in names if not (parent / name).exists())
 
     def reference(self, shape):
         return self.campaign.references.shards(shape)

@@ -223,6 +223,16 @@ class Reports(Scratch):
         left = (self.folder / "failing-1" / "violation.txt").read_text()
         self.assertIn("scripts/campaign/run --only=failing --seed=7 --run=1", left)
 
+    def test_a_run_that_fails_again_gets_a_folder_of_its_own(self):
+        for _ in range(3):
+            again = campaign.Campaign(self.folder, seed=7, minutes=1, repeats=True)
+            for index in (0, 1):
+                again.run_once(Failing(), index)
+        names = sorted(path.name for path in self.folder.iterdir())
+        self.assertEqual(names, ["failing-1", "failing-1-2", "failing-1-3"])
+        for name in names:
+            self.assertIn("two steps are lost", (self.folder / name / "violation.txt").read_text())
+
     def test_equal_seed_and_run_give_equal_choices(self):
         draws = [engine.Run(campaign.Campaign(self.folder, 7, 1, True), Failing(), index).rng.random()
                  for index in (4, 4, 5)]
@@ -263,11 +273,11 @@ class Reports(Scratch):
 
         self.assertIn("--mode=async: these kinds have no async jobs: disk_calls, soak\n",
                       output("--mode=async", "--only=disk_calls,kill,soak", code=64))
-        table = output("--mode=async", code=campaign.INCOMPLETE)
+        table = output("--mode=async", code=3)
         self.assertRegex(table, r"two_servers +0 +0 +skipped: has no async jobs")
         self.assertRegex(table, r"kill +0 +0 +not run")
         self.assertIn("no fault was injected by data, kill, ", table)
-        self.assertNotIn("jobs", output("--mode=sync", code=campaign.INCOMPLETE))
+        self.assertNotIn("jobs", output("--mode=sync", code=3))
 
     def test_every_kind_has_a_run_with_a_fault_even_after_the_deadline(self):
         """Here no run finds an opportunity for a fault before the deadline."""
