@@ -6,7 +6,7 @@ usage: scripts/bench/local_steps.py --data_dir=DIR [--jobs=mnist,language] [--wa
 
 Trains two jobs: MobileNetV2 (width 0.35) on MNIST with the C++ worker, and python/examples/language_model.py. A way is
 the number of local steps : the encoding of gradients / the encoding of weights. Every way sees the same number of
-mini-batches and hence of samples.
+mini-batches and hence of samples. The language model runs in the Python of this script, which needs PyTorch for it.
 
 Accuracy comes from whole runs without the link, one for each seed, because a link changes no bits of a synchronous run.
 Bytes and seconds of a round come from two short runs over the link (slow_link.py), of which the second is longer: what
@@ -16,6 +16,7 @@ directions together. A whole run has batches / local steps rounds.
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -51,6 +52,21 @@ class Way:
 
     def __str__(self):
         return f"{self.local_steps}:{self.gradients}/{self.weights}"
+
+    def folder_name(self):
+        """Returns a name that no other way has, without ":" and "/"."""
+        return f"{self.local_steps}_{self.gradients}_{self.weights}"
+
+
+def check_jobs(jobs):
+    """Raises ValueError if a job is not known, or needs a module that this Python does not have."""
+    for job in jobs:
+        if job not in ("mnist", "language"):
+            raise ValueError(f"there is no job {job!r}, expected mnist or language")
+    for module in ("numpy", "torch"):
+        if "language" in jobs and importlib.util.find_spec(module) is None:
+            raise ValueError(f"the job language needs the module {module}, which {sys.executable} does not have; start "
+                             "this script with a Python that has it, or give --jobs=mnist")
 
 
 def replaced(text, pattern, replacement):
@@ -157,10 +173,10 @@ def measure_job(job, arguments, ways, link, folder):
         rounds = arguments.batches // way.local_steps
         accuracies = []
         for seed in map(int, arguments.seeds.split(",")):
-            at = folder / f"{job}_{way.local_steps}_{way.gradients}_{seed}"
+            at = folder / f"{job}_{way.folder_name()}_{seed}"
             _, said = run(job, arguments, way, seed, rounds, at, f"127.0.0.1:{arguments.port}")
             accuracies.append(accuracy_of(job, arguments, at, said))
-        links = folder / f"{job}_{way.local_steps}_{way.gradients}_link"
+        links = folder / f"{job}_{way.folder_name()}_link"
         links.mkdir()
         seconds, transferred = measure_round(job, arguments, way, link, links)
         total = transferred * rounds
@@ -189,12 +205,14 @@ def main():
     exit_on_signals()
     try:
         ways = [Way.parse(text) for text in arguments.ways.split(",")]
+        jobs = arguments.jobs.split(",")
+        check_jobs(jobs)
         with SlowLink() as link, tempfile.TemporaryDirectory() as name:
             link.set_rate(arguments.rate)
             print(f"{arguments.clones} clones, {arguments.rate}, {arguments.batches} mini-batches\n"
                   f"{'job':>9} {'way':>14} {'rounds':>7} | {'acc. %':>7} {'change':>6} (seeds) | {'MB':>10} "
                   f"{'times fewer':>7} | {'s on link':>8} {'faster':>6}")
-            for job in arguments.jobs.split(","):
+            for job in jobs:
                 measure_job(job, arguments, ways, link, pathlib.Path(name))
     except (RuntimeError, ValueError, OSError, subprocess.SubprocessError) as error:
         print(f"local_steps: {error}", file=sys.stderr)
