@@ -254,7 +254,7 @@ def load(train_dir: PathLike, step: Optional[int] = None, ema: bool = False) -> 
     step: which checkpoint; default: the newest one of the run that the file run_id in the folder names. ema: the moving
     averages of the trainable variables instead of the raw ones; moving statistics, which have no average, are the same.
 
-    Raises CheckpointError if the checkpoint is missing or damaged, or has no moving averages.
+    Raises CheckpointError if the checkpoint is missing or damaged, cannot be read now, or has no moving averages.
     """
     return open_checkpoint(train_dir, step).load(ema)
 

@@ -76,7 +76,7 @@ class ServerFailedError(Error):
 
 
 class CheckpointError(Error):
-    """A checkpoint is missing or damaged."""
+    """A checkpoint is missing or damaged. With the exit code 200: it cannot be read now, and may be good."""
     exit_code = 66
 
 
