@@ -1,6 +1,7 @@
 // Tested by tests/kernels/cuda/cuda_convolution_test.cc.
 #include "kernels/cuda/cuda_operators.h"
 
+#include <limits>
 #include <optional>
 
 #include "glog/logging.h"
@@ -16,6 +17,12 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
+// The kernels of dense convolutions number the pixels of a batch in an int.
+bool CanNumberPixels(const ConvolutionShape& shape) {
+  constexpr int64_t kMaxPixels = std::numeric_limits<int>::max();
+  return shape.in.rows() <= kMaxPixels && shape.out().rows() <= kMaxPixels;
+}
+
 template <typename T>
 class CudaOperators final : public Operators<T> {
  public:
@@ -23,7 +30,9 @@ class CudaOperators final : public Operators<T> {
     if (libraries != nullptr) choice_.emplace(queue, libraries);
   }
 
+  // A convolution of too many pixels needs none, since it only sets the queue's error.
   int64_t ConvolutionWorkspace(const ConvolutionShape& shape) const override {
+    if (!CanNumberPixels(shape)) return 0;
     return choice_.has_value() ? choice_->WorkspaceBytes(shape)
                                : ConvolutionWorkspaceBytes<T>(*queue_, shape);
   }
@@ -42,6 +51,7 @@ class CudaOperators final : public Operators<T> {
   void Convolution(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
                    const float* bias, T* y, const StatisticsOut<T>& statistics,
                    const Workspace& workspace) override {
+    if (RefusesPixels(shape)) return;
     CheckWorkspace(workspace, ConvolutionWorkspace(shape));
     if (choice_.has_value()) {
       choice_->Forward(shape, x, weights, bias, y, statistics, workspace.data);
@@ -53,6 +63,7 @@ class CudaOperators final : public Operators<T> {
   void ConvolutionBackward(const ConvolutionShape& shape, const Lazy<T>& x, const float* weights,
                            const OutputGradient<T>& dy, float* dweights, float* dbias,
                            const InputGradient<T>& dx, const Workspace& workspace) override {
+    if (RefusesPixels(shape)) return;
     CheckWorkspace(workspace, ConvolutionWorkspace(shape));
     if (choice_.has_value()) {
       choice_->Backward(shape, x, weights, dy, dweights, dbias, dx, workspace.data);
@@ -131,6 +142,11 @@ class CudaOperators final : public Operators<T> {
   }
 
  private:
+  bool RefusesPixels(const ConvolutionShape& shape) {
+    if (CanNumberPixels(shape)) return false;
+    queue_->Note(cudaErrorInvalidValue, "convolution of 2^31 or more pixels in one batch");
+    return true;
+  }
   static void CheckWorkspace(const Workspace& workspace, int64_t needed) {
     CHECK_GE(workspace.bytes, needed);
   }

@@ -218,5 +218,29 @@ INSTANTIATE_TEST_SUITE_P(DenseTiles, CudaConvolution, testing::ValuesIn(DenseTil
 INSTANTIATE_TEST_SUITE_P(Depthwise, CudaConvolution, testing::ValuesIn(DepthwiseCases()));
 INSTANTIATE_TEST_SUITE_P(DepthwiseTiles, CudaConvolution, testing::ValuesIn(TileCases()));
 
+class CudaConvolutionLimits : public DeviceFixture<testing::Test> {};
+
+// Nothing is launched, so no operand needs memory.
+TEST_F(CudaConvolutionLimits, MorePixelsThanAnIntCanNumberAreAnError) {
+  const ConvolutionShape pixels_in = SameConvolution({int64_t{1} << 31, 1, 1, 8}, 8, 1, 1);
+  const ConvolutionShape pixels_out = {{int64_t{1} << 29, 1, 1, 8}, 8, 1, 1, {1, 1, 1, 1}};
+  for (const ConvolutionShape& shape : {pixels_in, pixels_out}) {
+    for (const bool forward : {true, false}) {
+      Queue queue;
+      const auto operators = MakeCudaOperators<Bfloat16>(&queue);
+      const Workspace workspace{nullptr, operators->ConvolutionWorkspace(shape)};
+      EXPECT_EQ(workspace.bytes, 0);
+      if (forward) {
+        operators->Convolution(shape, {shape.in}, nullptr, nullptr, nullptr, {}, workspace);
+      } else {
+        operators->ConvolutionBackward(shape, {shape.in}, nullptr, {}, nullptr, nullptr, {},
+                                       workspace);
+      }
+      EXPECT_EQ(queue.error, cudaErrorInvalidValue);
+      EXPECT_STREQ(queue.failed_call, "convolution of 2^31 or more pixels in one batch");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pushpull::PUSHPULL_CUDA
