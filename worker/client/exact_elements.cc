@@ -1,6 +1,7 @@
 #include "worker/client/exact_elements.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace pushpull {
 
@@ -31,6 +32,13 @@ void ExactElements::RoundOthers(const GradientCodec& codec, EncodeFn encode, int
   std::vector<char> bytes(codec.EncodedBytes(size));
   encode(chunk, bytes.data());
   codec.Decode(bytes.data(), size, 0, size, chunk.data());
+  // In an encoding with blocks, a value that is not finite makes its whole block decode so. The
+  // server refuses the chunk and names the first such element, which must not be a finite one that
+  // only shares its block. The values before it do not matter, since nobody uses them.
+  const int64_t not_finite = codec.FindNonFinite(bytes.data(), size);
+  for (int64_t i = 0; not_finite < size && i < not_finite; ++i) {
+    if (!std::isfinite(chunk[i])) chunk[i] = 0.0f;
+  }
   ForEachIn(range, [&](int64_t begin, int64_t end) {
     std::copy(exact.begin() + begin, exact.begin() + end, chunk.begin() + begin);
   });

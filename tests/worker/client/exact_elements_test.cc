@@ -1,6 +1,7 @@
 #include "worker/client/exact_elements.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -56,6 +57,28 @@ TEST(ExactElementsTest, TheOthersHaveTheValuesOfTheCodec) {
       EXPECT_EQ(chunk[i], is_exact ? original[i] : others[i]) << codec->flag() << " " << i;
     }
     EXPECT_NE(chunk, original) << codec->flag();
+  }
+}
+
+// A block of int8 codes has one scale, so that one NaN makes all of its values decode to NaN.
+TEST(ExactElementsTest, TheFirstValueThatIsNotFiniteIsThatOfTheChunk) {
+  const ExactElements exact({{70, 75}});
+  for (const GradientCodec* const codec : {&Bfloat16Codec(), &Int8Codec()}) {
+    for (const float bad : {std::nanf(""), -INFINITY}) {
+      for (const int at : {10, 40, 95}) {
+        std::vector<float> chunk(96, 1.0f);
+        chunk[at] = bad;
+        const auto encode = [&](absl::Span<const float> values, char* bytes) {
+          codec->Encode(values, bytes);
+        };
+        exact.RoundOthers(*codec, encode, /*first=*/0, absl::MakeSpan(chunk));
+        EXPECT_EQ(
+            std::find_if_not(chunk.begin(), chunk.end(), [](float v) { return std::isfinite(v); }) -
+                chunk.begin(),
+            at)
+            << codec->flag() << " " << bad;
+      }
+    }
   }
 }
 
