@@ -83,7 +83,10 @@ __device__ __forceinline__ void CountHardest(const HardExampleMinerSpec& miner,
   for (int i = begin; i < end; ++i) {
     const int match = image.matches[hardest[i]];
     negatives += match == kUnmatched;
-    if (!limited || match >= 0 || negatives <= max_negatives) CountAnchor(image, hardest[i], sums);
+    if (!limited || match >= 0 || negatives <= max_negatives ||
+        MustShow(image.classification_losses[hardest[i]], image.localization_losses[hardest[i]])) {
+      CountAnchor(image, hardest[i], sums);
+    }
   }
 }
 

@@ -33,7 +33,10 @@ std::vector<int> MineHardExamples(const DetectionLossSpec& loss, const HardExamp
   for (const int a : hardest) {
     const int match = input.targets[a].match;
     negatives += match == kUnmatched;
-    if (match >= 0 || negatives <= max_negatives) kept.push_back(a);
+    if (match >= 0 || negatives <= max_negatives ||
+        MustShow(input.classification_losses[a], input.localization_losses[a])) {
+      kept.push_back(a);
+    }
   }
   return kept;
 }

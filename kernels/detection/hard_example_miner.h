@@ -31,6 +31,7 @@ struct MiningInput {
 // 3. With max_negatives_per_positive > 0, keeps all matched anchors of the list. The others are
 //    kept only up to the point where the number of unmatched ones exceeds
 //      max(min_negatives_per_image, max_negatives_per_positive * matched anchors in the list).
+//    An anchor with a loss that is not finite is kept in any case, so that the sum shows it.
 std::vector<int> MineHardExamples(const DetectionLossSpec& loss, const HardExampleMinerSpec& spec,
                                   const MiningInput& input);
 

@@ -39,6 +39,13 @@ PUSHPULL_HOST_DEVICE inline float RankingLoss(const RankingWeights& weights, dou
   return loss != loss ? kInfinity : loss;
 }
 
+// Whether an anchor is kept even beyond the number of unmatched ones: so that the total loss shows
+// a NaN or an infinity also in an image that may keep no unmatched anchor.
+PUSHPULL_HOST_DEVICE inline bool MustShow(double classification, double localization) {
+  const double sum = classification + localization;
+  return !(sum - sum == 0.0);
+}
+
 // The number of unmatched anchors that may be kept beside `positives` matched ones. Only used with
 // max_negatives_per_positive > 0.
 PUSHPULL_HOST_DEVICE inline int64_t MaxNegatives(const HardExampleMinerSpec& miner,

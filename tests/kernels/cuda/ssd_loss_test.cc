@@ -245,6 +245,20 @@ TYPED_TEST(SsdLossTest, BadNumbersShowInTheLoss) {
   }
 }
 
+// No anchor may be kept here, since min_negatives_per_image is 0 and nothing is matched.
+TYPED_TEST(SsdLossTest, BadNumbersShowInImagesWithoutObjects) {
+  for (const double bad : {kNan, kInfinity}) {
+    DetectionSpec spec = BaseSpec(3);
+    spec.loss.hard_example_miner = Miner(20, 0.7f, 3, 0);
+    SsdCase with_bad = RandomSsdCase(602, spec, 2, {50}, 0);
+    with_bad.scores[4 * 31 + 2] = bad;
+    CheckSsdCase<TypeParam>(with_bad);
+    const SsdLossResult result = SsdLossByGpu<TypeParam>(with_bad).result;
+    EXPECT_FALSE(std::isfinite(result.classification_loss)) << bad;
+    EXPECT_EQ(result.mined_negatives, 1) << bad;
+  }
+}
+
 TYPED_TEST(SsdLossTest, WritesOnlyTheRequestedGradients) {
   DetectionSpec spec = BaseSpec(3);
   spec.loss.hard_example_miner = Miner(20, 0.7f, 3, 0);

@@ -441,6 +441,17 @@ TEST(SsdLoss, NanInTheOutputsShowsInTheLoss) {
   EXPECT_GT(result.matched_anchors, 0);
 }
 
+// No anchor may be kept here, since min_negatives_per_image is 0.
+TEST(SsdLoss, NanInTheOutputsShowsInAnImageWithoutObjects) {
+  const DetectionSpec spec = Ssd300WithLoss();
+  std::vector<float> scores(spec.num_anchors() * 3, 0.0f);
+  EXPECT_EQ(LossOfImage(spec, {}, scores).mined_negatives, 0);
+  scores[1000 * 3 + 1] = kNan;
+  const SsdLossResult result = LossOfImage(spec, {}, scores);
+  EXPECT_TRUE(std::isnan(result.classification_loss));
+  EXPECT_EQ(result.mined_negatives, 1);
+}
+
 TEST(SsdLoss, TheLossWithoutObjectsIsThatOfTheBackground) {
   DetectionSpec spec = Ssd300WithLoss();
   spec.loss.hard_example_miner->min_negatives_per_image = 5;
