@@ -120,7 +120,8 @@ std::optional<SsdType> FindSsdType(absl::string_view name);
 // TensorFlow 2, which differs from that of TensorFlow 1:
 //
 //   - ResNet: strides are in the first convolution of a block, not after the block before it; the
-//     sums have the activation of the convolutions, not always ReLU; its own L2 weight is doubled.
+//     sums have the activation of the convolutions, not always ReLU; its own L2 weight is doubled;
+//     its own initializer has another deviation; depth_multiplier scales the first convolution too.
 //   - MobileNetV2: only a multiplier below 1 scales the last convolution, also in FPN-Lite; the
 //     backbone may take all its hyperparameters from the config (TensorFlow 1 keeps gamma, beta
 //     and ReLU6); its own L2 loss covers the depthwise convolutions.

@@ -10,9 +10,10 @@ namespace {
 
 // The deviation of a standard normal distribution that is truncated at 2.
 constexpr double kTruncatedDeviation = 0.87962566103423978;
-// TensorFlow's He initializer draws with a deviation of sqrt(2 / n) / kTruncatedDeviation, and our
-// variance scaling with sqrt(1.3 factor / n), as slim does. This factor makes them equal.
-constexpr double kHeFactor = 2.0 / (1.3 * kTruncatedDeviation * kTruncatedDeviation);
+// TensorFlow's tf.variance_scaling_initializer draws with a deviation of
+// sqrt(scale / n) / kTruncatedDeviation, and our variance scaling with sqrt(1.3 factor / n), as
+// slim does. A scale times this is the factor that makes them equal.
+constexpr double kFactorOfScale = 1.0 / (1.3 * kTruncatedDeviation * kTruncatedDeviation);
 constexpr float kSlimDeviation = 0.09f;
 constexpr float kSlimL2Weight = 4e-5f;
 
@@ -59,11 +60,14 @@ LayerHyperparams SlimHyperparams() {
   return result;
 }
 
-config::WeightInitializer HeNormalInitializer() {
+config::WeightInitializer ScaledNormalInitializer(double scale) {
   config::WeightInitializer result;
-  result.mutable_variance_scaling_initializer()->set_factor(static_cast<float>(kHeFactor));
+  result.mutable_variance_scaling_initializer()->set_factor(
+      static_cast<float>(scale * kFactorOfScale));
   return result;
 }
+
+config::WeightInitializer HeNormalInitializer() { return ScaledNormalInitializer(2.0); }
 
 ActivationFunction Relu6UnlessSwish(ActivationFunction activation) {
   return activation == ActivationFunction::kSwish ? activation : ActivationFunction::kRelu6;

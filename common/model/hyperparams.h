@@ -37,8 +37,13 @@ struct LayerHyperparams {
 // batch norm with the defaults of BatchNormHyperparams.
 LayerHyperparams SlimHyperparams();
 
-// Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): normal with a variance of 2
-// over the fan in, truncated at two deviations.
+// Returns TensorFlow's tf.variance_scaling_initializer(scale): normal, truncated at two deviations,
+// with a variance after the truncation of `scale` over the fan in. slim's initializer of the same
+// name, which a config chooses, has a variance before the truncation of 1.3 factor over the fan in.
+config::WeightInitializer ScaledNormalInitializer(double scale);
+
+// Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): the one above with a scale
+// of 2.
 config::WeightInitializer HeNormalInitializer();
 
 // Returns the activation of layers that are ReLU6 in TensorFlow whatever the config says: kSwish if

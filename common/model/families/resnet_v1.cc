@@ -99,8 +99,10 @@ ResnetV1Endpoints AddResnetV1Body(const std::string& scope, const ResnetV1Option
   const auto depth = [&options](int full) {
     return ScaleDepth(full, options.multiplier, options.min_depth);
   };
-  LayerRequest first{scope + "/conv1",   Node::kImage,          7, 2,
-                     depth(kFirstDepth), hyperparams.activation};
+  // slim's multiplier does not reach the first convolution.
+  const int first_depth =
+      options.strides == ResnetStrides::kAfterBlocks ? kFirstDepth : depth(kFirstDepth);
+  LayerRequest first{scope + "/conv1", Node::kImage, 7, 2, first_depth, hyperparams.activation};
   first.fixed_padding = true;
   int last = builder->AddNormalized(first, hyperparams);
   const Window pool = options.strides == ResnetStrides::kMiddle
@@ -131,7 +133,11 @@ ClassifierFamily ResnetV1Classifier(absl::string_view type) {
 
 LayerHyperparams ResnetScope(bool keras) {
   LayerHyperparams hyperparams;
-  hyperparams.initializer.mutable_variance_scaling_initializer();
+  if (keras) {
+    hyperparams.initializer = ScaledNormalInitializer(1.0);
+  } else {
+    hyperparams.initializer.mutable_variance_scaling_initializer();  // slim's, with a factor of 2
+  }
   // Keras's L2 loss is the sum of the squares, slim's half of it.
   hyperparams.l2_weight = keras ? 2 * kL2Weight : kL2Weight;
   hyperparams.activation = ActivationFunction::kRelu;

@@ -16,7 +16,8 @@ enum class ResnetStrides {
   // torchvision: by the 3x3 convolution of the first unit of blocks 2 to 4. The first max pool has
   // fixed padding; the others' has SAME padding.
   kMiddle,
-  // TensorFlow 1's detectors: every second pixel is kept after blocks 1 to 3.
+  // TensorFlow 1's detectors: every second pixel is kept after blocks 1 to 3. With it, the
+  // multiplier does not scale the first convolution.
   kAfterBlocks,
   // Keras: by the first 1x1 convolution of the first unit of blocks 2 to 4.
   kFirst,

@@ -211,6 +211,35 @@ TEST(FeaturePyramidTest, ResnetReadsTheLastValueOfEachBlock) {
   EXPECT_THAT(shapes.at(root + "fpn/bottom_up_block6/weights"), ElementsAre(3, 3, 256, 256));
 }
 
+// slim's initializer has 1.3 * 2 over the fan in before truncation. Keras's has 1 after it, and the
+// deviation of a normal distribution is 0.8796 of what it was once it is truncated at two of them.
+TEST(FeaturePyramidTest, ResnetsOwnInitializerIsThatOfItsVersion) {
+  const auto deviation = [](const std::string& type) {
+    for (const VariableSpec& variable :
+         BuildPyramid(type, Settings(64, "", "depth: 64")).variables) {
+      if (variable.name != "FeatureExtractor/resnet_v1_50/conv1/weights") continue;
+      EXPECT_EQ(variable.initializer.kind, Initializer::Kind::kTruncatedNormal);
+      return variable.initializer.stddev;
+    }
+    return 0.0f;
+  };
+  const double fan_in = 7 * 7 * 3;
+  EXPECT_NEAR(deviation("ssd_resnet50_v1_fpn"), std::sqrt(2.6 / fan_in), 1e-6);
+  EXPECT_NEAR(deviation("ssd_resnet50_v1_fpn_keras"), std::sqrt(1.0 / fan_in) / 0.87962566, 1e-6);
+}
+
+TEST(FeaturePyramidTest, OnlyKerasScalesTheFirstConvolutionOfResnet) {
+  const std::string root = "FeatureExtractor/resnet_v1_50/";
+  const std::string unit = root + "block1/unit_1/bottleneck_v1/conv1/weights";
+  const std::string settings = Settings(64, "depth_multiplier: 0.5", "depth: 64");
+  const auto slim = Shapes(BuildPyramid("ssd_resnet50_v1_fpn", settings));
+  EXPECT_THAT(slim.at(root + "conv1/weights"), ElementsAre(7, 7, 3, 64));
+  EXPECT_THAT(slim.at(unit), ElementsAre(1, 1, 64, 32));
+  const auto keras = Shapes(BuildPyramid("ssd_resnet50_v1_fpn_keras", settings));
+  EXPECT_THAT(keras.at(root + "conv1/weights"), ElementsAre(7, 7, 3, 32));
+  EXPECT_THAT(keras.at(unit), ElementsAre(1, 1, 32, 32));
+}
+
 TEST(FeaturePyramidTest, PoolingPyramidHasNoWeightsAfterTheBackbone) {
   const NetworkSpec network = BuildPyramid(
       "ssd_mobilenet_v1_ppn",
