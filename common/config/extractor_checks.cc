@@ -86,19 +86,16 @@ bool HasExplicitPadding(const SsdType& type) {
          !absl::StartsWith(type.name, "ssd_resnet");
 }
 
-// Warns of the fields that a type of BaseHyperparams::kFixed does not read. TensorFlow does not
-// read them either, and its sample config sets them.
-void WarnAboutHyperparams(const config::SsdFeatureExtractor& extractor, const std::string& field,
-                          std::vector<std::string>* warnings) {
-  const std::string reason = absl::StrCat(" has no effect with \"", extractor.type(),
-                                          "\": its layers have hyperparameters of their own");
-  if (extractor.has_conv_hyperparams()) {
-    warnings->push_back(absl::StrCat(field, ".conv_hyperparams", reason));
+// Returns why no layer reads conv_hyperparams; empty if some do. TensorFlow does not read them
+// either, and its sample configs set them.
+std::string WhyUnread(const config::SsdFeatureExtractor& extractor, const SsdType& type) {
+  if (type.base == BaseHyperparams::kFixed) return "its layers have hyperparameters of their own";
+  if (type.maps == FeatureMaps::kPoolingPyramid &&
+      !extractor.override_base_feature_extractor_hyperparams()) {
+    return "its backbone has hyperparameters of its own and its maps are max pools; set "
+           "override_base_feature_extractor_hyperparams: true to use them in the backbone";
   }
-  if (extractor.override_base_feature_extractor_hyperparams()) {
-    warnings->push_back(
-        absl::StrCat(field, ".override_base_feature_extractor_hyperparams", reason));
-  }
+  return "";
 }
 
 void CheckPyramid(const config::Ssd& ssd, const std::string& field, FieldChecker* checker) {
@@ -151,6 +148,32 @@ BatchNormUse BatchNormOf(const config::SsdFeatureExtractor& extractor, const Ssd
              : BatchNormUse::kRequired;
 }
 
+// Hyperparameters that no layer reads may lack a batch norm or be absent. Numbers out of range are
+// mistakes in any case.
+void CheckConvHyperparams(const config::SsdFeatureExtractor& extractor,
+                          const std::optional<SsdType>& type, const std::string& field,
+                          FieldChecker* checker, std::vector<std::string>* warnings) {
+  const std::string name = field + ".conv_hyperparams";
+  const std::string unread = type.has_value() ? WhyUnread(extractor, *type) : "";
+  if (!unread.empty()) {
+    const std::string reason =
+        absl::StrCat(" has no effect with \"", extractor.type(), "\": ", unread);
+    if (extractor.has_conv_hyperparams()) warnings->push_back(name + reason);
+    if (extractor.override_base_feature_extractor_hyperparams()) {
+      warnings->push_back(
+          absl::StrCat(field, ".override_base_feature_extractor_hyperparams", reason));
+    }
+    CheckHyperparams(extractor.conv_hyperparams(), name, BatchNormUse::kOptional, checker);
+    return;
+  }
+  const BatchNormUse batch_norm =
+      type.has_value() ? BatchNormOf(extractor, *type) : BatchNormUse::kRequired;
+  CheckHyperparams(extractor.conv_hyperparams(), name, batch_norm, checker);
+  if (batch_norm == BatchNormUse::kOptional) {
+    CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(), name, checker);
+  }
+}
+
 }  // namespace
 
 int NumFeatureMaps(const config::Ssd& ssd) {
@@ -199,24 +222,7 @@ void CheckExtractor(const config::Ssd& ssd, FieldChecker* checker,
     CheckDivides(ssd, field + ".pad_to_multiple", extractor.pad_to_multiple(),
                  "a divisor of the image's sides, because images are not padded", checker);
   }
-  const bool fixed = type.has_value() && type->base == BaseHyperparams::kFixed;
-  if (fixed) WarnAboutHyperparams(extractor, field, warnings);
-  if (type.has_value() && type->maps == FeatureMaps::kPoolingPyramid &&
-      extractor.has_conv_hyperparams() &&
-      !extractor.override_base_feature_extractor_hyperparams()) {
-    warnings->push_back(absl::StrCat(
-        field, ".conv_hyperparams has no effect with \"", extractor.type(),
-        "\": its backbone has hyperparameters of its own and its maps are max pools; set "
-        "override_base_feature_extractor_hyperparams: true to use them in the backbone"));
-  }
-  if (fixed && !extractor.has_conv_hyperparams()) return;
-  const BatchNormUse batch_norm =
-      type.has_value() ? BatchNormOf(extractor, *type) : BatchNormUse::kRequired;
-  CheckHyperparams(extractor.conv_hyperparams(), field + ".conv_hyperparams", batch_norm, checker);
-  if (batch_norm == BatchNormUse::kOptional) {
-    CheckInitializerWithoutBatchNorm(extractor.conv_hyperparams(), field + ".conv_hyperparams",
-                                     checker);
-  }
+  CheckConvHyperparams(extractor, type, field, checker, warnings);
 }
 
 }  // namespace pushpull

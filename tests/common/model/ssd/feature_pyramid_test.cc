@@ -378,6 +378,26 @@ TEST(FeaturePyramidTest, APoolingPyramidWarnsOfHyperparamsWithoutEffect) {
               Not(HasSubstr(words)));
 }
 
+// The test's configs have a batch norm, which is removed here.
+TEST(FeaturePyramidTest, HyperparamsWithoutEffectNeedNoBatchNorm) {
+  const auto problems = [](config::TrainEvalPipelineConfig config) {
+    config.mutable_model()
+        ->mutable_ssd()
+        ->mutable_feature_extractor()
+        ->mutable_conv_hyperparams()
+        ->clear_batch_norm();
+    return std::string(ValidatePipelineConfig(config, {}).ToStatus("job.config").message());
+  };
+  const std::string words = "feature_extractor.conv_hyperparams";
+  EXPECT_THAT(problems(MakeSsdTestConfig("ssd_mobilenet_v2_mnasfpn", MnasFpnSettings(320))),
+              Not(HasSubstr(words)));
+  EXPECT_THAT(problems(MakeSsdTestConfig("ssd_mobilenet_v1_ppn", "")), Not(HasSubstr(words)));
+  EXPECT_THAT(problems(MakeSsdTestConfig(
+                  "ssd_mobilenet_v1_ppn",
+                  "feature_extractor { override_base_feature_extractor_hyperparams: true }")),
+              HasSubstr(words + ".batch_norm"));
+}
+
 TEST(FeaturePyramidTest, AWeightSharedPredictorProjectsMapsOfSeveralDepths) {
   const NetworkSpec network = BuildPyramid(
       "ssd_mobilenet_v1",
