@@ -300,6 +300,24 @@ void WarnAboutClipping(const config::TrainConfig& train, std::vector<std::string
       "gradients together, for which the field is gradient_clipping_by_global_norm");
 }
 
+// TensorFlow 2's averages always warm up: official.modeling.optimization has dynamic_decay=True,
+// and the Object Detection API does not change it. TensorFlow 1's MovingAverageOptimizer never
+// does.
+void WarnAboutMovingAverages(const config::TrainEvalPipelineConfig& config,
+                             std::vector<std::string>* warnings) {
+  const config::Optimizer& optimizer = config.train_config().optimizer();
+  if (!optimizer.use_moving_average() || optimizer.moving_average_warmup() ||
+      !config.eval_config().use_moving_averages() ||
+      !IsKerasType(config.model().ssd().feature_extractor().type())) {
+    return;
+  }
+  warnings->push_back(
+      "train_config.optimizer.moving_average_warmup is false, and eval_config.use_moving_averages "
+      "evaluates the averages, which with a decay of 0.9999 need tens of thousands of steps to "
+      "forget the initial weights; model_main_tf2 always trains as with moving_average_warmup: "
+      "true");
+}
+
 }  // namespace
 
 void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
@@ -309,6 +327,7 @@ void WarnAboutEffects(const config::TrainEvalPipelineConfig& config, bool sync,
   WarnAboutTheWarmStart(config, &effects);
   WarnAboutTheOptimizer(config.train_config().optimizer(), &effects);
   WarnAboutClipping(config.train_config(), warnings);
+  WarnAboutMovingAverages(config, warnings);
   if (config.model().has_classifier()) {
     WarnAboutBoxes(config.eval_config(), &effects);
     WarnAboutTheClassifier(config.model().classifier(), &effects);

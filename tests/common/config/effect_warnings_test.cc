@@ -275,6 +275,21 @@ TEST(EffectWarningsTest, ClippingByNormHasTwoMeaningsInTensorflow) {
   EXPECT_THAT(EffectsOf("train_config { gradient_clipping_by_global_norm: 10 }"), IsEmpty());
 }
 
+TEST(EffectWarningsTest, Tensorflow2WarmsItsMovingAveragesUp) {
+  const auto effects = [](const std::string& type, const std::string& optimizer, bool evaluates) {
+    return EffectsOf(absl::StrCat("model { ssd { feature_extractor { type: '", type,
+                                  "' } } } train_config { optimizer {", optimizer,
+                                  " } } eval_config { use_moving_averages: ", evaluates, " }"));
+  };
+  EXPECT_THAT(effects("ssd_mobilenet_v2_keras", "", true),
+              ElementsAre(AllOf(HasSubstr("train_config.optimizer.moving_average_warmup is false"),
+                                HasSubstr("model_main_tf2"))));
+  EXPECT_THAT(effects("ssd_mobilenet_v2_keras", " moving_average_warmup: true", true), IsEmpty());
+  EXPECT_THAT(effects("ssd_mobilenet_v2_keras", " use_moving_average: false", true), IsEmpty());
+  EXPECT_THAT(effects("ssd_mobilenet_v2_keras", "", false), IsEmpty());
+  EXPECT_THAT(effects("ssd_mobilenet_v2", "", true), IsEmpty());
+}
+
 TEST(EffectWarningsTest, AWarmStartNeedsACheckpoint) {
   const std::string fields =
       "fine_tune_checkpoint_type: 'detection' from_detection_checkpoint: true "
