@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 
+#include "common/base/crc32c.h"
 #include "common/base/passing_error.h"
 #include "common/base/status_macros.h"
 #include "worker/data/image_codec.h"
@@ -163,6 +164,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> IdxSource::Open(const std::string& 
   }
   auto source = std::unique_ptr<IdxSource>(new IdxSource());
   source->images_path_ = images_path;
+  source->labels_path_ = labels_path;
   source->num_classes_ = num_classes;
   source->height_ = static_cast<int>(images->dims[1]);
   source->width_ = static_cast<int>(images->dims[2]);
@@ -181,6 +183,11 @@ std::vector<std::string> IdxSource::class_names() const {
 std::string IdxSource::describe() const {
   return absl::StrCat("IDX ", images_path_, ": ", size(), " images of ", height_, " x ", width_,
                       " x ", channels_, ", ", num_classes_, " classes");
+}
+
+std::string IdxSource::identity() const {
+  return absl::StrCat(describe(), "\nlabels ", labels_path_, " ",
+                      ExtendCrc32c(0, labels_.data(), labels_.size()));
 }
 
 absl::Status IdxSource::Get(int64_t index, Example* example) const {

@@ -34,6 +34,8 @@ class IdxSource final : public ImageSource {
   int num_classes() const override { return num_classes_; }
   std::vector<std::string> class_names() const override;  // "0", "1", ...
   std::string describe() const override;
+  // Has the path of the labels and a checksum of them.
+  std::string identity() const override;
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status Check(ThreadPool* pool,
                      StoppedFn stopped) const override;  // always OK: Open verified everything
@@ -42,6 +44,7 @@ class IdxSource final : public ImageSource {
   IdxSource() = default;
 
   std::string images_path_;
+  std::string labels_path_;
   int num_classes_ = 0;
   int height_ = 0;
   int width_ = 0;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
+#include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "worker/data/check_examples.h"
 #include "worker/data/image_codec.h"
@@ -181,6 +182,15 @@ std::string ImageFolderSource::FilePath(const File& file) const {
 std::string ImageFolderSource::describe() const {
   return absl::StrCat("image folder ", path_, ": ", size(), " images, ", num_classes(),
                       " classes, ", num_ignored_, " other files ignored");
+}
+
+std::string ImageFolderSource::identity() const {
+  uint32_t crc = 0;
+  for (const File& file : files_) {
+    const std::string text = absl::StrCat(file.label, "/", file.name);
+    crc = ExtendCrc32c(crc, text.c_str(), text.size() + 1);
+  }
+  return absl::StrCat(describe(), "\nlabels and names ", crc);
 }
 
 absl::Status ImageFolderSource::Get(int64_t index, Example* example) const {

@@ -44,6 +44,8 @@ class ImageFolderSource final : public ImageSource {
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
   int num_classes() const override { return static_cast<int>(classes_.size()); }
   std::string describe() const override;
+  // Has a checksum of the labels and file names of all images.
+  std::string identity() const override;
   // INVALID_ARGUMENT also for a file above 256 MiB. Errors of reading as in read_error.h.
   absl::Status Get(int64_t index, Example* example) const override;
   absl::Status GetEncoded(int64_t index, Example* example) const override;

@@ -1,4 +1,4 @@
-// Tests that an image cache of TFRecords or of a VOC folder is not used for other labels and boxes.
+// Tests that an image cache is not used for other labels and boxes of the same images.
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -14,7 +14,9 @@
 #include "tests/testkit/data/data_test_util.h"
 #include "tests/testkit/test_folder.h"
 #include "worker/data/example_codec.h"
+#include "worker/data/idx_source.h"
 #include "worker/data/image_cache.h"
+#include "worker/data/image_folder_source.h"
 #include "worker/data/record_source.h"
 #include "worker/data/sampled_source.h"
 #include "worker/data/voc_source.h"
@@ -40,6 +42,12 @@ class ImageCacheIdentityTest : public testing::Test {
     auto cached = OpenImageCache(files_, open(), options_);
     EXPECT_TRUE(cached.ok()) << cached.status();
     return cached.ok() ? *std::move(cached) : nullptr;
+  }
+  // Returns the label of one example.
+  static int32_t LabelOf(const std::unique_ptr<ImageSource>& source, int64_t index) {
+    Example example;
+    EXPECT_EQ(source->Get(index, &example), absl::OkStatus());
+    return example.label;
   }
   // Returns the labels of the boxes of example kWithBox.
   static std::vector<int32_t> Labels(const std::unique_ptr<ImageSource>& source) {
@@ -137,6 +145,49 @@ TEST_F(ImageCacheIdentityTest, OtherBoxesOfAVocFolderGetACacheOfTheirOwn) {
   EXPECT_THAT(Labels(Cached(open(kCorrectMap))), testing::ElementsAre(0));
   write(kWithBox, absl::StrCat(kObject, kObject));
   EXPECT_THAT(Labels(Cached(open(kCorrectMap))), testing::ElementsAre(0, 0));
+}
+
+// The numbers of images and classes and the order of the names stay the same.
+TEST_F(ImageCacheIdentityTest, AnImageInAnotherClassFolderGetsACacheOfItsOwn) {
+  const std::string root = folder_.path() + "/images";
+  for (const char* name : {"", "/a", "/b"}) std::filesystem::create_directory(root + name);
+  const auto path = [&](const char* label, int i) {
+    return absl::StrCat("images/", label, "/", 100 + i, ".png");
+  };
+  for (int i = 0; i < kNumImages; ++i) {
+    folder_.Write(path(i <= kWithBox ? "a" : "b", i), EncodePng(MakeImage(2, 2, 3)));
+  }
+  const auto open = [&] {
+    auto source = ImageFolderSource::Open(root, 2);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return *std::move(source);
+  };
+  EXPECT_EQ(LabelOf(Cached(open), kWithBox), 0);
+  std::filesystem::rename(absl::StrCat(folder_.path(), "/", path("a", kWithBox)),
+                          absl::StrCat(folder_.path(), "/", path("b", kWithBox)));
+  EXPECT_EQ(LabelOf(Cached(open), kWithBox), 1);
+}
+
+TEST_F(ImageCacheIdentityTest, OtherIdxLabelsGetACacheOfTheirOwn) {
+  std::string labels(kNumImages, '\0');
+  const auto write = [&](const char* name) {
+    folder_.Write(name, Idx(0x801, {kNumImages}, labels));
+  };
+  folder_.Write("images", IdxImages(kNumImages, 2, 2));
+  write("labels");
+  const auto open = [&](const std::string& name) {
+    return [&, name] {
+      auto source = IdxSource::Open(folder_.path() + "/images", folder_.path() + "/" + name, 2);
+      EXPECT_TRUE(source.ok()) << source.status();
+      return *std::move(source);
+    };
+  };
+  EXPECT_EQ(LabelOf(Cached(open("labels")), kWithBox), 0);
+  labels[kWithBox] = '\1';
+  write("other_labels");
+  EXPECT_EQ(LabelOf(Cached(open("other_labels")), kWithBox), 1);
+  write("labels");
+  EXPECT_EQ(LabelOf(Cached(open("labels")), kWithBox), 1);
 }
 
 }  // namespace
