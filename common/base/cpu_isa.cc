@@ -66,10 +66,10 @@ std::vector<CpuIsa> IsasWithoutTiles() {
   return isas;
 }
 
-// Returns whether the processor has AMX with bfloat16 and Linux lets this process use it. Linux
-// wants to be asked (Documentation/arch/x86/xstate.rst), and knows tile registers since 5.16. The
-// permission holds for all threads, and is asked for once. With it, every alternate signal stack
-// of the process has to be larger, so only programs that may use the tiles ask.
+// Returns whether the processor has AMX with bfloat16 and Linux lets this process use it. A process
+// has to ask Linux for permission (Documentation/arch/x86/xstate.rst), which exists since 5.16. One
+// request holds for all threads. With the permission, every alternate signal stack of the process
+// has to be larger, so only programs that may use the tiles ask.
 bool MayUseTiles() {
   static const bool may = [] {
     if (IsasWithoutTiles().back() != CpuIsa::kAvx512Bf16) return false;
@@ -143,8 +143,10 @@ absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name) {
     if (absl::c_linear_search(available, isa)) return isa;
     return absl::FailedPreconditionError(absl::StrCat(
         "this CPU lacks ", name,
-        MultipliesInTiles(isa) ? ", or Linux (5.16 or newer) does not let this process use it" : "",
-        "; there are ", absl::StrJoin(available, ", ", append_name)));
+        MultipliesInTiles(isa)
+            ? ", or Linux does not let this process use it, which takes version 5.16 or newer"
+            : "",
+        "; this process can use ", absl::StrJoin(available, ", ", append_name)));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("expected auto, ", absl::StrJoin(kAll, ", ", append_name)));

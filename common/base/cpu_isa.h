@@ -46,7 +46,8 @@ absl::StatusOr<CpuIsa> ParseCpuIsa(absl::string_view name);
 // The instruction set that kernels use: the one that UseCpuIsa has set, or else the best available
 // one for which Linux need not be asked.
 CpuIsa ChosenCpuIsa();
-// Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time.
+// Sets ChosenCpuIsa() to an available instruction set. No kernel may run at the time. Operators
+// choose how they pack their operands when they are made, so this should be called before.
 void UseCpuIsa(CpuIsa isa);
 
 // Whether ChosenCpuIsa() includes kAvx512Bf16, as a variable that the inner loops of kernels can

@@ -20,7 +20,8 @@ template <typename T = float>
 std::unique_ptr<Operators<T>> MakeFastOperators(ThreadPool* pool);
 
 // The same with products of P (kernels/cpu/packed_numbers.h). MakeFastOperators<Bfloat16> chooses
-// the faster P for this CPU; the results have the same bits with both.
+// the faster P for ChosenCpuIsa(); the results have the same bits with both, except in tiles
+// (kernels/cpu/gemm.h).
 template <typename P>
 std::unique_ptr<Operators<TensorOf<P>>> MakeFastOperatorsOf(ThreadPool* pool);
 

@@ -14,7 +14,8 @@
 // operands in pairs.
 //
 // In the tiles of AMX (CpuIsa::kAmxBf16) numbers of type Bfloat16 are added up in another order. A
-// sum has steps: a panel of MultiplyPanel, or up to 32 rows of MultiplyTransposed. Each is
+// sum has steps. In MultiplyPanel a panel is a step; in MultiplyTransposed each 384 rows are cut
+// into the fewest steps of at most 32 rows, as equal as possible. A step is
 // c = c + (even + odd), where even = a0 * b0 + a2 * b2 + ... and odd = a1 * b1 + a3 * b3 + ... are
 // chains of fused multiply-adds that begin with zero. Denormal numbers count as zeros here too.
 //
@@ -41,7 +42,8 @@ namespace pushpull {
 //   b  one dense panel of `width` (8, 16, 24 or, with AVX-512, 32) columns with a row per channel
 //      of the range, EvenRows of them; Bfloat16 has them in pairs
 //   c  dense
-//   prefetcher  does a step for each register tile; may be null
+//   prefetcher  does a step for each register tile, in tiles of AMX for several rows of tiles; may
+//               be null
 void MultiplyPanel(const Panels& inner, const PanelRange& range, const float* a, int64_t a_rows,
                    int64_t first_row, int64_t rows, const float* b, int width, float* c,
                    Prefetcher* prefetcher = nullptr);
@@ -55,7 +57,7 @@ void MultiplyPanel(const Panels& inner, const PanelRange& range, const BfloatAsF
 enum class Store { kWrite, kAdd };
 
 // c[a_valid, b_width] = or += transpose(a) * b, summed over the rows.
-//   a  a dense panel [rows, a_width] of which only the first a_valid columns are read
+//   a  a dense panel [rows, a_width] of which only the first a_valid columns count; rows > 0
 //   b  a dense panel [rows, b_width], where b_width is 8, 16, 24 or, with AVX-512, 32
 //   c  has rows that are ldc floats apart
 //   prefetcher  as above
@@ -71,10 +73,10 @@ void MultiplyTransposed(const BfloatAsFloat* a, int a_width, int a_valid, const 
                         int b_width, int64_t rows, float* c, int64_t ldc, Store store,
                         Prefetcher* prefetcher = nullptr);
 
-// Whether products of Bfloat16 are faster than those of BfloatAsFloat with ChosenCpuIsa(). They are
-// in the tiles of AMX, which do many times as many multiply-adds. With the instruction for pairs
-// AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with
-// floats, Intel's (Emerald Rapids) only 0.7 times as many.
+// Whether products of Bfloat16 are faster than those of BfloatAsFloat with ChosenCpuIsa(). In the
+// tiles of AMX they are, because these do many times as many multiply-adds. With the instruction
+// for pairs AMD's processors (Zen 4 and Zen 5) do twice as many multiply-adds as with floats,
+// Intel's (Emerald Rapids) only 0.7 times as many.
 bool PairsAreFaster();
 
 // Copies rows [first, first + rows) of a block of block_rows rows, packed in a range of panels, to

@@ -62,8 +62,8 @@ class Panels {
         channel < 32 * merged_ ? channel / 32 : merged_ + (channel - 32 * merged_) / 16;
     return index < count_ ? index : count_ - 1;
   }
-  // How many panels together have no more than this many channels, except that a last panel of 24
-  // may add 8.
+  // Returns a number of neighbouring panels that have at most `channels` (32 or more) channels, or
+  // 8 more if the last one is 24 wide.
   int64_t PanelsOf(int64_t channels) const { return channels / (merged_ > 0 ? 32 : 16); }
   Panel operator[](int64_t i) const {
     const int64_t start = i * 16 + 16 * (i < merged_ ? i : merged_);

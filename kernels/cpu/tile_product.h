@@ -59,9 +59,9 @@ struct TileOperands {
   int64_t steps;
 };
 
-// c = or += a * b, where rows of c are ldc floats apart. Four loads, the last two of which may be
-// from the second-level cache, and four products in each step: the products are the bound while
-// the operands are in the first-level cache.
+// c = or += a * b, where rows of c are ldc floats apart. There are four loads and four products in
+// each step. b stays in the first-level cache, and a is streamed, often from the second-level
+// cache; while both are in the first-level cache, the products are the bound.
 template <bool kTwoRows, bool kTwoColumns>
 HWY_INLINE void MultiplyTilesOf(const TileOperands& operands, Store store, float* c, int64_t ldc) {
   const int64_t float_bytes = sizeof(float), bytes = sizeof(Bfloat16);

@@ -27,8 +27,9 @@ struct alignas(64) TileConfiguration {
 };
 static_assert(sizeof(TileConfiguration) == 64);
 
-// The numbers of rows and columns of both tiles of an operand, where a second tile that is not
-// there is taken for a full one: it may be any, so fewer configurations are different.
+// The numbers of rows or columns of two tiles beside or below each other. A second tile that is not
+// needed may have any size. It gets the full one, so that fewer products need another
+// configuration.
 struct Halves {
   explicit Halves(int count, int most)
       : first(std::min(count, most)), second(count > most ? count - most : most) {}

@@ -27,7 +27,7 @@ void ConfigureTiles(const TileSizes& sizes);
 // a waiting core cannot sleep deeply, and the system saves 8 KiB more when it switches threads.
 void ReleaseTiles();
 
-// Releases the tiles of its thread at the end of its life.
+// Gives the calling thread's tile registers back when it is destroyed.
 class TileUse {
  public:
   TileUse() = default;

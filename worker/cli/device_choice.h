@@ -67,7 +67,8 @@ absl::Status CheckDeviceFlags(const DeviceFlags& flags);
 //
 // Errors, by exit code:
 //   64   CheckDeviceFlags fails, or --gpus names a GPU that is not there, or the flags request a
-//        GPU of a program built without CUDA, or --cpu_isa asks for what this CPU lacks.
+//        GPU of a program built without CUDA, or --cpu_isa asks for what this CPU lacks or
+//        Linux withholds.
 //   70   The driver is too old, CUDA does not start, or --gpu_library=vendor finds no library.
 //   201  The GPU does not answer, others hold its memory, or CUDA is not ready yet, even if the
 //        flags request no GPU. There is no GPU at all, but --device=cuda without --gpus requests
@@ -82,8 +83,9 @@ std::string DescribeDevice(const ChosenDevice& chosen);
 
 // Returns what a clone on the machine `host` tells the server. The instruction sets of x86 with
 // fused multiply-adds have the same text for the rounding, since their bits are equal
-// (docs/decisions/0028). GPUs of one model have the same text, unless libraries compute there: each
-// machine has measured for itself which algorithms are the fastest.
+// (docs/decisions/0028), except amx_bf16 in bfloat16 (0037). GPUs of one model have the same text,
+// unless libraries compute there: each machine has measured for itself which algorithms are the
+// fastest.
 ps::Arithmetic ArithmeticOf(const ChosenDevice& chosen, absl::string_view host);
 
 // Returns `status`, with exit code 201 attached if `device` has failed or its memory may become

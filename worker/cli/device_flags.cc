@@ -21,7 +21,7 @@ ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "take for themselves, several hundred MiB, comes on top");
 ABSL_FLAG(
     std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that this CPU has), sse4, avx2, "
+    "instruction set of the CPU kernels: auto (the best that can be used here), sse4, avx2, "
     "avx512, avx512_bf16 or amx_bf16; on ARM neon. The last two are AVX-512 with instructions "
     "for --precision=bf16. The results have the same bits with each but sse4 and, in bf16, "
     "amx_bf16");

@@ -37,10 +37,10 @@ TEST(CpuIsaTest, OneThatTheCpuLacksIsRefused) {
   if (best == CpuIsa::kAmxBf16 || best == CpuIsa::kNeon) GTEST_SKIP() << "this CPU has them all";
   const absl::Status status = ParseCpuIsa("amx_bf16").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_TRUE(
-      absl::StartsWith(status.message(),
-                       "this CPU lacks amx_bf16, or Linux (5.16 or newer) does not let this "
-                       "process use it; there are sse4"))
+  EXPECT_TRUE(absl::StartsWith(
+      status.message(),
+      "this CPU lacks amx_bf16, or Linux does not let this process use it, which takes version "
+      "5.16 or newer; this process can use sse4"))
       << status;
 }
 

@@ -257,9 +257,9 @@ std::vector<float> TransposedProduct(Order order, const std::vector<Bfloat16>& a
 // c = transpose(a) * b, where PairRows makes the pairs. An odd number of floats ends with zeros.
 TEST_P(PairProduct, MultiplyTransposedFollowsItsDefinition) {
   for (const int64_t rows : {31, 50, 421}) {
-    for (const int a_width : {8, 16, 24}) {
+    for (const int a_width : {8, 16, 24, 32}) {
       for (const int width : {8, 16, 24, 32}) {
-        const Panels a_panels(a_width), b_panels(width, /*merge_pairs=*/true);
+        const Panels a_panels(a_width, /*merge_pairs=*/true), b_panels(width, /*merge_pairs=*/true);
         const std::vector<Bfloat16> a =
             RandomNumbers(rows * a_width, 3, GetParam().a, GetParam().spread);
         const std::vector<Bfloat16> b =

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -21,6 +22,7 @@ class BeforeAPage {
         pages_(static_cast<char*>(
             mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
         data_(reinterpret_cast<T*>(pages_ + bytes_ - kPage) - values.size()) {
+    if (pages_ == MAP_FAILED) std::abort();
     std::copy(values.begin(), values.end(), data_);
     EXPECT_EQ(mprotect(pages_ + bytes_ - kPage, kPage, PROT_NONE), 0);
   }
