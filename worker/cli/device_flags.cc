@@ -19,12 +19,11 @@ ABSL_FLAG(std::string, precision, "",
 ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
           "GPU memory that each process may allocate, in MiB; 0: no limit. What CUDA and cuDNN "
           "take for themselves, several hundred MiB, comes on top");
-ABSL_FLAG(
-    std::string, cpu_isa, "auto",
-    "instruction set of the CPU kernels: auto (the best that can be used here), sse4, avx2, "
-    "avx512, avx512_bf16 or amx_bf16; on ARM neon. The last two are AVX-512 with instructions "
-    "for --precision=bf16. The results have the same bits with each but sse4 and, in bf16, "
-    "amx_bf16");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "instruction set of the CPU kernels: auto (the best that can be used here), sse4, avx2, "
+          "avx512, avx512_bf16 or amx_bf16; on ARM neon. avx512_bf16 and amx_bf16 are AVX-512 with "
+          "instructions for --precision=bf16. The results have the same bits with each but sse4 "
+          "and, in bf16, amx_bf16");
 
 namespace pushpull {
 
