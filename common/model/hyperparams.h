@@ -38,8 +38,8 @@ struct LayerHyperparams {
 LayerHyperparams SlimHyperparams();
 
 // Returns TensorFlow's tf.variance_scaling_initializer(scale): normal, truncated at two deviations,
-// with a variance after the truncation of `scale` over the fan in. slim's initializer of the same
-// name, which a config chooses, has a variance before the truncation of 1.3 factor over the fan in.
+// where the variance after the truncation is scale / fan_in. In slim's initializer of the same
+// name, which a config chooses, the variance before the truncation is 1.3 * factor / fan_in.
 config::WeightInitializer ScaledNormalInitializer(double scale);
 
 // Returns TensorFlow's he_normal initializer (He et al., ICCV 2015): the one above with a scale

@@ -17,9 +17,10 @@
 namespace pushpull::PUSHPULL_CUDA {
 namespace {
 
-// The kernels of dense convolutions number the pixels of a batch in an int.
+// The kernels of dense convolutions number the pixels of a batch in an int, and look some thousand
+// pixels ahead.
 bool CanNumberPixels(const ConvolutionShape& shape) {
-  constexpr int64_t kMaxPixels = std::numeric_limits<int>::max();
+  constexpr int64_t kMaxPixels = std::numeric_limits<int>::max() - (1 << 20);
   return shape.in.rows() <= kMaxPixels && shape.out().rows() <= kMaxPixels;
 }
 
@@ -144,7 +145,7 @@ class CudaOperators final : public Operators<T> {
  private:
   bool RefusesPixels(const ConvolutionShape& shape) {
     if (CanNumberPixels(shape)) return false;
-    queue_->Note(cudaErrorInvalidValue, "convolution of 2^31 or more pixels in one batch");
+    queue_->Note(cudaErrorInvalidValue, "convolution of about 2^31 or more pixels in one batch");
     return true;
   }
   static void CheckWorkspace(const Workspace& workspace, int64_t needed) {

@@ -39,8 +39,8 @@ PUSHPULL_HOST_DEVICE inline float RankingLoss(const RankingWeights& weights, dou
   return loss != loss ? kInfinity : loss;
 }
 
-// Whether an anchor is kept even beyond the number of unmatched ones: so that the total loss shows
-// a NaN or an infinity also in an image that may keep no unmatched anchor.
+// Returns true for losses that are not finite. Their anchor is always kept; otherwise an image that
+// may keep no unmatched anchor would hide a NaN or an infinity.
 PUSHPULL_HOST_DEVICE inline bool MustShow(double classification, double localization) {
   const double sum = classification + localization;
   return !(sum - sum == 0.0);

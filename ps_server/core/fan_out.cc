@@ -22,7 +22,8 @@ void FanOut::Start(const ShardCall& call, uint32_t num_shards, absl::Duration no
 
 void FanOut::CallAnsweredAgain(CoordinatorActions* actions) {
   for (uint32_t i = 0; i < shards_.size(); ++i) {
-    if (!shards_[i].reply.has_value()) continue;
+    const bool is_called = shards_[i].rpc != 0 || shards_[i].retry_at != absl::InfiniteDuration();
+    if (is_called || !shards_[i].reply.has_value()) continue;
     shards_[i].pause = first_retry_;
     Call(i, actions);
   }

@@ -24,8 +24,9 @@ class FanOut {
   // Forgets the calls under way and calls shards 0..num_shards-1.
   void Start(const ShardCall& call, uint32_t num_shards, absl::Duration now,
              CoordinatorActions* actions);
-  // Calls the shards that have replied once more. Their replies count until newer ones replace
-  // them, so that only the shards that have not replied since Start are awaited.
+  // Calls the shards that have replied once more, unless such a call is still under way or waits
+  // for its repetition. Their replies count until newer ones replace them, so that only the shards
+  // that have not replied since Start are awaited.
   void CallAnsweredAgain(CoordinatorActions* actions);
   // Forgets the calls under way; their answers are ignored.
   void Stop();

@@ -179,6 +179,10 @@ absl::StatusOr<VariableLayout> DeclarationPhase::Run(const StopRequested& stop_r
   const absl::Status published = PublishPatiently(declared, stop_requested);
   run_files_.reset();
   const bool drained = handler_->Finish(AnswerToClones(published));
+  if (IsPassing(published) && (drained || stop_requested())) {
+    LOG(WARNING) << "the declared variables are not saved: " << published.message();
+    return absl::CancelledError(drained ? "drained" : "stopped by signal");
+  }
   PP_RETURN_IF_ERROR(published);
   if (drained) return absl::CancelledError("drained");
   return declared.layout;

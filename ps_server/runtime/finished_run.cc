@@ -1,7 +1,6 @@
 #include "ps_server/runtime/finished_run.h"
 
 #include "absl/strings/escaping.h"
-#include "glog/logging.h"
 
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/train_dir.h"
@@ -31,8 +30,6 @@ std::optional<EndOfRun> FinishedRun::Look(const JobSpec& job, absl::string_view 
   const auto newest = OpenNewestCheckpoint(*files_, train_dir_, request);
   if (!newest.ok() || !is_end((*newest)->manifest())) return std::nullopt;
   const CheckpointManifest& end = (*newest)->manifest();
-  LOG(INFO) << "ps task 0 gives no orders, and " << (*newest)->path()
-            << " is the end of this run: this task has nothing left to do";
   return EndOfRun{absl::HexStringToBytes(end.run_id), end.step, end.epoch};
 }
 

@@ -121,11 +121,12 @@ absl::Status Server::Open() {
     PP_RETURN_IF_ERROR(Listen());
   }
   PP_ASSIGN_OR_RETURN(core_, ServerCore::Open(std::move(job), std::move(core), files_, clock_));
+  // Comes before the orders of the coordinator, which may take it back.
+  if (end_of_run_.has_value()) core_->EndAsFound(*end_of_run_);
   // Comes after Listen: NoteServing, which an order of the coordinator may cause, needs servers_.
   for (int i = 0; i < NumTasksHere(); ++i) switches_[i]->Set(core_->handler(i));
   if (secret_is_new_) PP_RETURN_IF_ERROR(SavePeerSecret());
   if (FirstTask() == 0) StartCoordinator();
-  if (end_of_run_.has_value()) core_->EndAsFound(*end_of_run_);
   return absl::OkStatus();
 }
 

@@ -177,8 +177,8 @@ class ServerCore {
   std::optional<uint64_t> VerifiedStep() ABSL_LOCKS_EXCLUDED(mutex_);
   // Remembers when the process was told to drain, by a signal or an administrator.
   void NoteDrain() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns whether the run goes back behind this end: this process has --from_checkpoint, and its
-  // shards do not hold a restored version yet or were restored after the checkpoint was published.
+  // Returns whether --from_checkpoint discards this end: the shards of this process are not all
+  // restored yet, or were restored in a later epoch than that of the checkpoint.
   bool IsGivenUp(const EndOfRun& found) const;
   // Undoes EndAsFound: task 0 goes on with the run.
   void TakeBackFoundEnd() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -28,6 +28,8 @@ void ServerCore::End(const absl::Status& status) {
 void ServerCore::EndAsFound(const EndOfRun& found) {
   absl::MutexLock lock(&mutex_);
   if (end_.has_value()) return;
+  LOG(INFO) << "ps task 0 gives no orders, and the checkpoint of step " << found.step
+            << " is the end of this run: this task has nothing left to do";
   end_ = absl::OkStatus();
   end_is_found_ = true;
   verified_step_ = found.step;
@@ -48,9 +50,14 @@ bool ServerCore::IsGivenUp(const EndOfRun& found) const {
 
 std::optional<absl::Status> ServerCore::WaitForEnd(absl::Duration patience) {
   // Task 0 is silent after the last step, and tells the other tasks of the end within a lease.
-  if (CoordinatorIsSilentFor(std::max(kSilentCoordinator, options_.lease))) {
+  const absl::Duration silence = std::max(kSilentCoordinator, options_.lease);
+  const bool may_be_over = !options_.from_checkpoint || run_files_.all_restored();
+  if (may_be_over && CoordinatorIsSilentFor(silence)) {
     const std::optional<EndOfRun> found = finished_run_.Look(job_, run_id_);
-    if (found.has_value() && !IsGivenUp(*found)) EndAsFound(*found);
+    // Task 0 may have come back while the checkpoint was read.
+    if (found.has_value() && !IsGivenUp(*found) && CoordinatorIsSilentFor(silence)) {
+      EndAsFound(*found);
+    }
   }
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };

@@ -93,6 +93,8 @@ class RemoteShardPeer final : public ShardPeer {
     std::visit(
         Overloaded{
             [&](const shard_call::GetState&) {
+              // Calls that still wait here must not hold up the end of the server.
+              if (stopped_.load()) return done(absl::CancelledError("the server ends"));
               Typed<ps::ShardStateReply>(done)(client_->GetShardState({}, kStateTimeout));
             },
             [&](const shard_call::Restore& c) {

@@ -32,8 +32,8 @@ class ExactElements {
   bool Overlap(const ElementRange& chunk) const;
   // Gives all other elements of a chunk the values that they have after `encode` and
   // codec.Decode. `encode` gets zeros in the place of the exact elements. first: of the chunk in
-  // the flat vector. If the encoded chunk has values that are not finite, the first of them stays
-  // the first one in `chunk`.
+  // the flat vector. The first element of `chunk` that is not finite is afterwards the first one
+  // that was not finite before; finite elements before it may have become 0.
   void RoundOthers(const GradientCodec& codec, EncodeFn encode, int64_t first,
                    absl::Span<float> chunk) const;
 

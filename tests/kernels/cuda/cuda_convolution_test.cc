@@ -237,7 +237,7 @@ TEST_F(CudaConvolutionLimits, MorePixelsThanAnIntCanNumberAreAnError) {
                                        workspace);
       }
       EXPECT_EQ(queue.error, cudaErrorInvalidValue);
-      EXPECT_STREQ(queue.failed_call, "convolution of 2^31 or more pixels in one batch");
+      EXPECT_STREQ(queue.failed_call, "convolution of about 2^31 or more pixels in one batch");
     }
   }
 }

@@ -61,10 +61,17 @@ TEST_F(FanOutTest, ShardsThatHaveAnsweredCanBeCalledAgainWhileOneHangs) {
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0].shard, 0u);
   EXPECT_EQ(calls[1].shard, 2u);
+  fan_out_.CallAnsweredAgain(&actions_);
+  EXPECT_TRUE(Calls().empty()) << "those calls are still under way";
   EXPECT_EQ(fan_out_.ShardOf(hangs), 1u);
   EXPECT_EQ(fan_out_.FirstMissing(), 1u) << "it has never answered";
   fan_out_.SetFailed(2, absl::UnavailableError("restarting"), now_);
   EXPECT_EQ(fan_out_.NextWakeup(), now_ + kFirst);
+  fan_out_.SetReply(0, ShardReply(ps::ApplyReply()));
+  fan_out_.CallAnsweredAgain(&actions_);
+  const auto again = Calls();
+  ASSERT_EQ(again.size(), 1u) << "shard 2 waits for its repetition";
+  EXPECT_EQ(again[0].shard, 0u);
   fan_out_.SetReply(1, ShardReply(ps::ApplyReply()));
   EXPECT_TRUE(fan_out_.AllReplied());
 }

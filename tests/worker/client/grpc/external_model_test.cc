@@ -241,7 +241,6 @@ TEST_F(ExternalModelTest, ARestartedJobNeedsTheSameAttributes) {
   EXPECT_EQ(start([] {}, [] {}).first, PUSHPULL_OK);
 }
 
-// The clone is freed in the middle of a batch, and the server is killed, now one, now the other.
 // The server has not written the id of its run before it has the variables.
 TEST_F(ExternalModelTest, AServerMayBeStartedAgainWhileAProgramLoadsItsData) {
   ExternalServer server(folder_.path());
@@ -256,6 +255,7 @@ TEST_F(ExternalModelTest, AServerMayBeStartedAgainWhileAProgramLoadsItsData) {
   server.Kill();
 }
 
+// The clone is freed in the middle of a batch, and the server is killed, now one, now the other.
 TEST_F(ExternalModelTest, KilledProgramsAndServersChangeNothing) {
   const std::vector<float> expected = Expected(1);
   ExternalServer server(folder_.path());
