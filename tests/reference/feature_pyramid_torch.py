@@ -111,7 +111,8 @@ class PyramidDetector(ssd.Detector):
     def levels_resnet(self, images, training):
         root = "FeatureExtractor/resnet_v1_50"
         depth_of = lambda full: max(ssd.MIN_DEPTH, scaled_depth(full, self.case["width"]))
-        x = self.layer(images, root + "/conv1", depth_of(64), 7, 2, training, fixed=True)
+        first = depth_of(64) if self.keras() else 64  # slim's multiplier does not reach it
+        x = self.layer(images, root + "/conv1", first, 7, 2, training, fixed=True)
         pad = lambda size: max((-(-size // 2) - 1) * 2 + 3 - size, 0)
         high, wide = pad(x.shape[2]), pad(x.shape[3])
         x = functional.pad(x, [wide // 2, wide - wide // 2, high // 2, high - high // 2], value=-torch.inf)

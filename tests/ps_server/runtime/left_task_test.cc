@@ -3,16 +3,22 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/train_dir.h"
 #include "common/wire/error_detail.h"
+#include "ps_server/runtime/job_spec.h"
+#include "ps_server/runtime/not_ready_handler.h"
 #include "ps_server/runtime/server.h"
+#include "ps_server/transport/grpc_ps_server.h"
 #include "tests/testkit/job/test_job.h"
+#include "tests/testkit/one_shard_checkpoint.h"
 #include "tests/testkit/raw_call.h"
 #include "tests/testkit/warning_sink.h"
 
@@ -92,6 +98,37 @@ TEST_F(LeftTaskTest, DrainsNoOtherRunThatHasTheAddressOfTask0) {
   EXPECT_EQ(sink.Count("another run has the address of ps task 0"), 1);
   EXPECT_FALSE(other->end_wanted());
   EXPECT_FALSE(other->WaitForEnd(absl::ZeroDuration()).has_value());
+}
+
+// Task 0 opens its checkpoint for longer than a lease, perhaps to go back to it.
+TEST_F(LeftTaskTest, WaitsForATask0ThatSaysThatItStartsInAFinishedRun) {
+  ServerOptions options;
+  options.config = MakeTinyConfig("num_steps: 20");
+  options.train_dir = folder_.path() + "/train";
+  const auto job = JobSpec::Create(options.config, true, 2);
+  ASSERT_TRUE(job.ok()) << job.status();
+  CheckpointManifest manifest;
+  manifest.run_id = std::string(32, 'a');
+  manifest.epoch = 1;
+  manifest.step = 20;
+  manifest.training_done = true;
+  ASSERT_TRUE(files_.MakeDirectory(options.train_dir).ok());
+  ASSERT_TRUE(PublishOneShard(files_, options.train_dir, job->layout, manifest,
+                              std::vector<float>(job->layout.total_elements(), 1.0f))
+                  .ok());
+  ASSERT_TRUE(WriteFileAtomically(files_, options.train_dir + "/run_id", manifest.run_id).ok());
+  NotReadyHandler starting("task 0 opens its checkpoint");
+  const auto task_0 = StartGrpcPsServer(Address(0), &starting, {});
+  ASSERT_TRUE(task_0.ok()) << task_0.status();
+  options.tasks = 2;
+  options.task_index = 1;
+  options.cluster = {Address(0), Address(1)};
+  options.listen = Address(1);
+  options.lease = absl::Milliseconds(200);
+  const absl::Time stop = absl::Now() + 10 * options.lease;
+  options.stop_requested = [stop] { return absl::Now() > stop; };
+  const auto task_1 = Server::Create(std::move(options), &files_, &clock_);
+  EXPECT_TRUE(absl::IsCancelled(task_1.status())) << task_1.status();
 }
 
 // The node of a task may be cut off, so that a scheduler starts the task elsewhere.
