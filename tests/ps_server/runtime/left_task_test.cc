@@ -105,16 +105,15 @@ TEST_F(LeftTaskTest, WaitsForATask0ThatSaysThatItStartsInAFinishedRun) {
   ServerOptions options;
   options.config = MakeTinyConfig("num_steps: 20");
   options.train_dir = folder_.path() + "/train";
-  const auto job = JobSpec::Create(options.config, true, 2);
-  ASSERT_TRUE(job.ok()) << job.status();
+  const JobSpec job = JobSpec::Create(options.config, true, 2);
   CheckpointManifest manifest;
   manifest.run_id = std::string(32, 'a');
   manifest.epoch = 1;
   manifest.step = 20;
   manifest.training_done = true;
   ASSERT_TRUE(files_.MakeDirectory(options.train_dir).ok());
-  ASSERT_TRUE(PublishOneShard(files_, options.train_dir, job->layout, manifest,
-                              std::vector<float>(job->layout.total_elements(), 1.0f))
+  ASSERT_TRUE(PublishOneShard(files_, options.train_dir, job.layout, manifest,
+                              std::vector<float>(job.layout.total_elements(), 1.0f))
                   .ok());
   ASSERT_TRUE(WriteFileAtomically(files_, options.train_dir + "/run_id", manifest.run_id).ok());
   NotReadyHandler starting("task 0 opens its checkpoint");
