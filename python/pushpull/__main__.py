@@ -7,6 +7,8 @@ import os
 import pathlib
 import signal
 import sys
+import time
+import warnings
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn, Optional
@@ -14,12 +16,14 @@ from typing import NoReturn, Optional
 from pushpull import __version__, _library, _supervisor, checkpoint, doctor
 from pushpull._interrupts import handle_stop_signals
 from pushpull._output import PatientOutput, drop_unwritten, open_closed_streams, say
-from pushpull.errors import Error
+from pushpull.checkpoint import PathLike
+from pushpull.errors import CheckpointError, Error
 from pushpull.local_server import LocalServer
 
 EXIT_USAGE = 64
 _DEFAULT_PS = "127.0.0.1:2222"
 _SERVER_END_S = 60.0  # how long the server may take to publish the last checkpoint
+_POLL_S = 0.1  # between two tries to read it
 
 
 class _Stopped(BaseException):
@@ -73,33 +77,69 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _training_has_ended(train_dir: pathlib.Path, step: int, num_steps: int) -> bool:
+def _version_of_old_end(train_dir: PathLike) -> Optional[tuple[int, int]]:
+    """Returns the version of the newest checkpoint if that says that training has ended.
+
+    To be called before the server starts: the server may continue the finished run with a higher limit. Returns None if
+    the checkpoint does not say so, if it cannot be read, and if there is none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the call after training gives the same warnings
+        try:
+            found = checkpoint.newest(train_dir)
+        except CheckpointError:
+            return None
+    return found.version if found is not None and found.training_done else None
+
+
+def _training_has_ended(train_dir: PathLike, step: int, num_steps: int, old_end: Optional[tuple[int, int]]) -> bool:
     """Returns whether the newest checkpoint says that training has ended, now and not before this server began.
 
-    step, num_steps: what the clones have reported last. A finished run that is continued with a higher limit has a
-    checkpoint of an earlier epoch that says so, too.
+    step, num_steps: what the clones have reported last. old_end: from _version_of_old_end. Raises CheckpointError if
+    all checkpoints are damaged, and UnreadableError if the newest one cannot be read now.
     """
     found = checkpoint.newest(train_dir)
     if found is None or not found.training_done or found.step < step:
         return False
-    return 0 < num_steps <= found.step or found.version[0] == checkpoint.read_epoch(train_dir)
+    return found.version != old_end or 0 < num_steps <= found.step
 
 
-def _await_end(server: LocalServer, step: int, num_steps: int, output: PatientOutput) -> None:
+def _end_before_training_has(server: LocalServer, num_steps: int, output: PatientOutput) -> None:
+    """Ends the server, and says in the output that training has not ended, and what the last checkpoint is."""
+    say("all clones have ended before training has; ending ps_server", output)
+    server.end()
+    try:
+        found = checkpoint.newest(server.train_dir)
+    except CheckpointError as error:
+        say(f"the last checkpoint cannot be read: {error}", output)
+        return
+    limit = f" of {num_steps}" if num_steps else ""
+    say(f"the last checkpoint is of step {found.step}{limit}" if found is not None else "there is no checkpoint",
+        output)
+
+
+def _await_end(server: LocalServer, step: int, num_steps: int, old_end: Optional[tuple[int, int]],
+               output: PatientOutput) -> None:
     """Waits for the server's end if training has ended. Otherwise ends the server, and says so in the output.
 
-    step, num_steps: what the clones have reported last.
+    step, num_steps: what the clones have reported last. old_end: from _version_of_old_end. If the newest checkpoint
+    cannot be read because of an error that may pass, tries again until the server ends. Returns after _SERVER_END_S at
+    the latest. Raises ServerFailedError if the server has failed, and CheckpointError if all checkpoints are damaged.
     """
+    deadline = time.monotonic() + _SERVER_END_S
     # The server tells the clones that training has ended when it has published a checkpoint that says so.
-    if server.wait(0.0) is None and not _training_has_ended(server.train_dir, step, num_steps):
-        say("all clones have ended before training has; ending ps_server", output)
-        server.end()
-        found = checkpoint.newest(server.train_dir)
-        limit = f" of {num_steps}" if num_steps else ""
-        say(f"the last checkpoint is of step {found.step}{limit}" if found is not None else "there is no checkpoint",
-            output)
-        return
-    server.wait(_SERVER_END_S)
+    while server.wait(0.0) is None:
+        try:
+            if not _training_has_ended(server.train_dir, step, num_steps, old_end):
+                _end_before_training_has(server, num_steps, output)
+                return
+        except checkpoint.UnreadableError as error:
+            if time.monotonic() < deadline:
+                server.wait(_POLL_S)
+                continue
+            say(f"{error}, so it is not known whether training has ended; ending ps_server", output)
+        break
+    server.wait(max(0.0, deadline - time.monotonic()))
     server.check()
 
 
@@ -191,6 +231,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
     """
     handle_stop_signals(_stop)  # until the supervisor handles them
     try:
+        old_end = _version_of_old_end(train_dir)
         with LocalServer(config, train_dir, options.num_clones) as server:
             options.ps, options.server = server.address, server
             supervisor = _supervisor.Supervisor(options)
@@ -198,7 +239,7 @@ def _supervise_with_server(options: _supervisor.Options, config: pathlib.Path, t
                 code = supervisor.run()
                 if code == 0:
                     handle_stop_signals(_stop)
-                    _await_end(server, *supervisor.progress(), output)
+                    _await_end(server, *supervisor.progress(), old_end, output)
             finally:
                 server.end()
                 supervisor.show_end_of_server(server)

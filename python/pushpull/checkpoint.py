@@ -130,14 +130,6 @@ def _read_run_id(train_dir: pathlib.Path) -> Optional[str]:
     return text
 
 
-def read_epoch(train_dir: PathLike) -> int:
-    """Returns the newest epoch of any server of a train_dir, or 0 if its EPOCH file does not tell."""
-    try:
-        return int((pathlib.Path(train_dir) / "EPOCH").read_text(errors="replace").split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def _stamp(folder: pathlib.Path) -> tuple[int, int]:
     """Returns what changes when a checkpoint is replaced. Raises OSError if it is not there."""
     status = folder.stat()

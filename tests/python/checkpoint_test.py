@@ -200,11 +200,12 @@ class Checkpoints(EndToEndTest):
 
     def test_watch_goes_on_after_an_error_that_may_pass(self):
         read, listdir = pathlib.Path.read_bytes, os.listdir
-        broken = {}  # what cannot be read now, and the error
+        errors = {}  # path -> what its next reads fail with
 
         def fail_if_broken(path):
-            if pathlib.Path(path) in broken:
-                raise OSError(broken[path], os.strerror(broken[path]))
+            if errors.get(pathlib.Path(path)):
+                error = errors[pathlib.Path(path)].pop()
+                raise OSError(error, os.strerror(error))
 
         with mock.patch.object(pathlib.Path, "read_bytes", lambda path: fail_if_broken(path) or read(path)), \
                 mock.patch.object(os, "listdir", lambda path: fail_if_broken(path) or listdir(path)):
@@ -214,19 +215,18 @@ class Checkpoints(EndToEndTest):
                     self.write_one(100, 1.0)
                     self.write_one(200, 2.0)
                     path = self.folder / name
-                    broken[path] = error
+                    errors[path] = [error] * 4  # of load, of training_is_done, and of two polls of watch
                     with self.assertRaisesRegex(pushpull.CheckpointError, "cannot be read: ") as raised:
                         pushpull.load(self.folder)
                     self.assertEqual(raised.exception.exit_code, 200)
                     self.assertFalse(pushpull.checkpoint.training_is_done(self.folder))
-                    timer = threading.Timer(0.2, broken.clear)
-                    timer.start()
+                    self.assertEqual(errors[path], [error] * 2)
                     seen = []
                     with self.assertWarnsRegex(UserWarning, f"{path} cannot be read: .*; trying again"):
                         for checkpoint in pushpull.watch(self.folder, poll_seconds=0.02, wait_seconds=PATIENCE_S):
                             seen.append(checkpoint.step)
                             self.write_one(200, 2.0, training_done=True)
-                    timer.join()
+                    self.assertEqual(errors[path], [])
                     self.assertEqual(seen, [200])
 
 

@@ -1,4 +1,5 @@
 """How a job ends for the clones that compute meanwhile, and for those that end too soon."""
+import itertools
 import os
 import shutil
 import signal
@@ -11,6 +12,8 @@ from support import PythonJobTest, config_text, main
 
 from checkpoint_test import write_checkpoint
 import pushpull
+import pushpull.checkpoint
+from pushpull import __main__ as command
 from pushpull import _end_of_run
 
 EARLY = """
@@ -73,6 +76,32 @@ LINGERS = """#!/bin/sh
 echo "] listening on unix:nowhere"
 exec sleep 1000
 """
+# Ends training while its clone runs.
+PUBLISHES = """
+import shutil, sys
+shutil.copytree(sys.argv[1], sys.argv[2])
+print("published")
+"""
+
+
+class ServerThatEnds:
+    """Stands for a LocalServer that ends with 0 after some waits for its end."""
+
+    def __init__(self, train_dir, waits):
+        self.train_dir = train_dir
+        self.waits = waits
+        self.was_ended = False
+
+    def wait(self, timeout):
+        del timeout
+        self.waits -= 1
+        return 0 if self.waits < 0 else None
+
+    def check(self):
+        pass
+
+    def end(self):
+        self.was_ended = True
 
 
 class EndOfJob(PythonJobTest):
@@ -125,11 +154,15 @@ class EndOfJob(PythonJobTest):
             self.assertEqual(list(batches), [])  # the clone knows that training has ended
             self.assertLess(slow.ps.last_version, 20)
 
-    def one_command(self, log, steps, *program):
+    def write_server_that_lingers(self):
+        (self.folder / "ps_server").write_text(LINGERS)
+        (self.folder / "ps_server").chmod(0o700)
+
+    def one_command(self, log, steps, *program, **changes):
         """Runs `pushpull worker` with a server of its own, train_dir "run" and a limit of steps. Returns its output."""
         begun = time.monotonic()
         worker = self.start_python(log, "-m", "pushpull", "worker", f"--train_dir={self.folder / 'run'}",
-                                   f"--pipeline_config_path={self.write_config(steps=steps, batch=8)}", *program)
+                                   f"--pipeline_config_path={self.write_config(steps=steps, batch=8)}", *program, **changes)
         self.assertEqual(worker.wait(), 0, worker.text())
         self.assertLess(time.monotonic() - begun, 50, worker.text())  # a wait for the server's end takes 60 s
         return worker.text()
@@ -168,19 +201,60 @@ class EndOfJob(PythonJobTest):
             self.assertRegex(said, r"pushpull: the last checkpoint is of step \d+( of 1000)?\n")
             self.assertIn(pushpull.steps(self.folder / "run")[-1], (step - 1, step))
 
-    def test_signal_while_one_command_waits_for_the_end_of_its_server(self):
+    def test_one_command_whose_server_has_not_begun_its_epoch(self):
+        self.write_server_that_lingers()
         (self.folder / "nothing.py").write_text("print('does nothing')\n")
-        (self.folder / "ps_server").write_text(LINGERS)
-        (self.folder / "ps_server").chmod(0o700)
         write_checkpoint(self.folder / "run", 20, [], [], training_done=True)
         (self.folder / "run" / "EPOCH").write_text("1\n")
+        said = self.one_command("worker.log", 1000, self.folder / "nothing.py", PUSHPULL_BIN_DIR=str(self.folder))
+        self.assertIn("pushpull: all clones have ended before training has; ending ps_server", said)
+        self.assertIn("pushpull: the last checkpoint is of step 20\n", said)
+
+    def await_end(self, server, results, old_end=None):
+        """Waits for a server after step 20 of 20. Returns what is said. results: of the readings of the checkpoint."""
+        with mock.patch.object(command, "say") as say, mock.patch.object(command, "_POLL_S", 0.0), \
+                mock.patch.object(pushpull.checkpoint, "newest", side_effect=results):
+            command._await_end(server, 20, 20, old_end, None)
+        return [call.args[0] for call in say.call_args_list]
+
+    def test_end_of_server_whose_checkpoint_cannot_be_read_now(self):
+        write_checkpoint(self.folder, 20, [], [], training_done=True)
+        write_checkpoint(self.folder, 10, [], [])
+        end, before = [pushpull.checkpoint.open_checkpoint(self.folder, step) for step in (20, 10)]
+        stale = pushpull.checkpoint.UnreadableError("MANIFEST.json cannot be read: Stale file handle")
+        damaged = pushpull.CheckpointError("MANIFEST.json is damaged")
+
+        server = ServerThatEnds(self.folder, waits=10)
+        self.assertEqual(self.await_end(server, itertools.repeat(stale)), [])
+        self.assertEqual((server.waits < 0, server.was_ended), (True, False))
+        self.assertEqual(self.await_end(ServerThatEnds(self.folder, waits=100), [stale, stale, end]), [])
+        # The clones have reported the end, so the checkpoint is not of the run that was finished before.
+        self.assertEqual(self.await_end(ServerThatEnds(self.folder, waits=100), [end], end.version), [])
+
+        ended_early = "all clones have ended before training has; ending ps_server"
+        for result, said in ((stale, f"the last checkpoint cannot be read: {stale}"),
+                             (damaged, f"the last checkpoint cannot be read: {damaged}"),
+                             (before, "the last checkpoint is of step 10 of 20")):
+            server = ServerThatEnds(self.folder, waits=100)
+            self.assertEqual(self.await_end(server, [stale, before, result]), [ended_early, said])
+            self.assertTrue(server.was_ended)
+
+        with mock.patch.object(command, "_SERVER_END_S", 0.0):
+            self.assertEqual(self.await_end(ServerThatEnds(self.folder, waits=100), itertools.repeat(stale)),
+                             [f"{stale}, so it is not known whether training has ended; ending ps_server"])
+
+    def test_signal_while_one_command_waits_for_the_end_of_its_server(self):
+        self.write_server_that_lingers()
+        program = self.folder / "publishes.py"
+        program.write_text(PUBLISHES)
+        write_checkpoint(self.folder / "new", 20, [], [], training_done=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number):
                 worker = self.start_python(f"{number.name}.log", "-m", "pushpull", "worker",
-                                           f"--train_dir={self.folder / 'run'}", "--pipeline_config_path="
-                                           f"{self.write_config()}", self.folder / "nothing.py",
-                                           PUSHPULL_BIN_DIR=str(self.folder))
-                worker.wait_for("does nothing")
+                                           f"--train_dir={self.folder / number.name}", "--pipeline_config_path="
+                                           f"{self.write_config()}", program, self.folder / "new",
+                                           self.folder / number.name, PUSHPULL_BIN_DIR=str(self.folder))
+                worker.wait_for("published")
                 time.sleep(1.5)
                 self.assertIsNone(worker.popen.poll(), worker.text())
                 worker.kill(number)
