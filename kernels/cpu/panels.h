@@ -56,7 +56,7 @@ class Panels {
   int64_t padded() const { return padded_; }
   int64_t count() const { return count_; }
   PanelRange all() const { return {0, count_}; }
-  // The panel that has this channel, which may be one of the padding.
+  // Returns the number of the panel that has this channel, which may be one of the padding.
   int64_t IndexOf(int64_t channel) const {
     const int64_t index =
         channel < 32 * merged_ ? channel / 32 : merged_ + (channel - 32 * merged_) / 16;
